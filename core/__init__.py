@@ -1,0 +1,1 @@
+"""The words that every stage shares: settings, profiles, rows, rendering, artefacts, shards."""

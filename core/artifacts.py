@@ -1,0 +1,214 @@
+"""An artefact: a directory whose `manifest.json` is written last. No manifest, no artefact.
+
+A stage builds into `<path>.partial` and the finished directory takes its place by rename, so a crash
+at any instant leaves either the old artefact or none, and a stray `.partial` that the next run removes.
+
+The digest of an artefact is that of its payload (the `files` table of its manifest), not of the manifest
+itself: rebuilding the same bytes later, in another number of seconds, is no change to what builds on it.
+"""
+
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+import os
+import resource
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from core.errors import UserError
+
+MANIFEST = "manifest.json"
+PACKAGES = ("torch", "transformers", "peft", "trl", "datasets", "safetensors", "tokenizers", "unsloth", "mcp")
+
+
+@dataclass
+class Draft:
+    """An artefact under construction: write files into `path`; fill the facts for its manifest."""
+
+    path: Path
+    backend: dict[str, Any] = field(default_factory=dict)
+    counts: dict[str, Any] = field(default_factory=dict)
+    known_sha256: dict[str, str] = field(default_factory=dict)
+    """Digests that the stage computed while writing, so that large files are not read again."""
+
+
+def read_manifest(path: Path) -> dict[str, Any] | None:
+    """The manifest of the artefact at `path`, or None where there is no (readable) artefact."""
+    try:
+        return json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
+        return None
+
+
+def require(path: Path, target: str) -> dict[str, Any]:
+    """The manifest at `path`; UserError naming `make <target>` where there is none."""
+    manifest = read_manifest(path)
+    if manifest is None:
+        raise UserError(f"{path} is not there yet: make {target}")
+    return manifest
+
+
+def digest(manifest: dict[str, Any]) -> str:
+    """sha256 of the payload that a manifest describes."""
+    table = {name: entry["sha256"] for name, entry in manifest["files"].items()}
+    return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """sha256 of one file; UserError where it is missing."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+
+
+def tree_sha256(paths: list[Path]) -> str:
+    """One sha256 over the names and bytes of files, in sorted order."""
+    whole = hashlib.sha256()
+    for path in sorted(paths):
+        whole.update(f"{path.as_posix()}\0{file_sha256(path)}\n".encode())
+    return whole.hexdigest()
+
+
+def payload(path: Path) -> dict[str, Path]:
+    """The files of an artefact by name relative to it, the manifest excepted."""
+    files = (p for p in sorted(path.rglob("*")) if p.is_file())
+    return {p.relative_to(path).as_posix(): p for p in files if p != path / MANIFEST}
+
+
+def differences(
+    manifest: dict[str, Any] | None, settings: dict[str, Any], inputs: dict[str, dict[str, str]]
+) -> list[str]:
+    """Why an artefact does not match today's settings and inputs; empty when it does."""
+    if manifest is None:
+        return ["not built yet"]
+    lines = []
+    old = manifest["settings"]
+    for name in sorted(old.keys() | settings.keys()):
+        if old.get(name) != settings.get(name):
+            lines.append(f"{name}={settings.get(name)} (was {old.get(name)})")
+    before = {name: entry["sha256"] for name, entry in manifest["inputs"].items()}
+    today = {name: entry["sha256"] for name, entry in inputs.items()}
+    for name in sorted(before.keys() | today.keys()):
+        if before.get(name) != today.get(name):
+            lines.append(f"the {name} changed")
+    return lines
+
+
+@contextlib.contextmanager
+def create(
+    path: Path,
+    *,
+    kind: str,
+    profile: str,
+    run: str,
+    settings: dict[str, Any],
+    inputs: dict[str, dict[str, str]],
+    keep_partial: bool = False,
+) -> Iterator[Draft]:
+    """Build an artefact: yields a `Draft` whose directory becomes `path` when the block ends well.
+
+    `inputs` maps a name to `{"path", "sha256"}`. When the block raises, `path` is as it was; the partial
+    directory goes too, unless `keep_partial` (a stage that resumes from what it left there).
+    """
+    partial = path.with_name(path.name + ".partial")
+    if not keep_partial:
+        _remove(partial)
+    _remove(path.with_name(path.name + ".old"))
+    partial.mkdir(parents=True, exist_ok=True)
+    draft, start = Draft(partial), time.monotonic()
+    try:
+        yield draft
+    except BaseException:
+        if not keep_partial:
+            _remove(partial)
+        raise
+    files = {
+        name: {"bytes": file.stat().st_size, "sha256": draft.known_sha256.get(name) or file_sha256(file)}
+        for name, file in payload(partial).items()
+    }
+    manifest = {
+        "kind": kind,
+        "profile": profile,
+        "run": run,
+        "settings": settings,
+        "inputs": inputs,
+        "files": files,
+        "versions": versions(),
+        "backend": draft.backend,
+        "counts": draft.counts,
+        "seconds": round(time.monotonic() - start, 1),
+        "peak_mb": peak_mb(),
+    }
+    write_atomically(partial / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+    _replace(partial, path)
+
+
+def record(path: Path, manifest_path: Path, *, kind: str, profile: str) -> dict[str, Any]:
+    """The manifest of a checkpoint that we did not make, kept beside it at `manifest_path`.
+
+    Hashes again only the files whose size or modification time changed since.
+    """
+    known = {}
+    if manifest_path.exists():
+        known = json.loads(manifest_path.read_text(encoding="utf-8"))["files"]
+    files = {}
+    for name, file in payload(path).items():
+        stat, old = file.stat(), known.get(name, {})
+        same = (old.get("bytes"), old.get("mtime_ns")) == (stat.st_size, stat.st_mtime_ns)
+        sha256 = old["sha256"] if same else file_sha256(file)
+        files[name] = {"bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns, "sha256": sha256}
+    manifest = {"kind": kind, "profile": profile, "settings": {}, "inputs": {}, "files": files}
+    manifest_path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(manifest_path, json.dumps(manifest, indent=1) + "\n")
+    return manifest
+
+
+def as_input(path: Path, manifest: dict[str, Any]) -> dict[str, str]:
+    """What a manifest's `inputs` says of another artefact."""
+    return {"path": str(path), "sha256": digest(manifest)}
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file so that no reader ever sees half of it."""
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of the packages that shape a result, and Python's."""
+    found = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for name in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
+def peak_mb() -> int:
+    """Peak resident memory of this process so far, in MB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak // (1 << 20 if sys.platform == "darwin" else 1 << 10)
+
+
+def _replace(partial: Path, path: Path) -> None:
+    old = path.with_name(path.name + ".old")
+    if path.exists():
+        path.rename(old)
+    partial.rename(path)
+    _remove(old)
+
+
+def _remove(path: Path) -> None:
+    if path.exists():
+        shutil.rmtree(path)

@@ -1,0 +1,148 @@
+"""NAME=value words of a command line -> one typed, frozen settings object. The only parser there is.
+
+A blank value means "the profile's". Precedence, strongest first: command line, Makefile, profile,
+default of the stage.
+"""
+
+import dataclasses
+import typing
+from collections.abc import Iterable, Sequence
+from dataclasses import MISSING
+from pathlib import Path
+from typing import Any, TypeVar
+
+from core import profile as profiles
+from core.errors import UserError, did_you_mean
+from core.profile import Profile
+
+T = TypeVar("T")
+
+KINDS = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "1 or blank",
+    Path: "a path",
+    tuple[Path, ...]: "paths, separated by spaces",
+    Profile: "a profile",
+}
+
+
+def setting(default: Any = MISSING, *, profile: str | None = None, recorded: bool = True) -> Any:
+    """A field of a settings class.
+
+    `profile` is the dotted path of the profile value that a blank takes. `recorded=False` marks what
+    does not change the result (places, switches): it stays out of the manifest's comparison.
+    """
+    metadata = {"profile": profile, "recorded": recorded}
+    if default is MISSING:
+        return dataclasses.field(metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class Resolved:
+    """One value with where it came from: `given`, `profile` or `default`."""
+
+    value: Any
+    origin: str
+
+
+def split_words(words: Iterable[str]) -> dict[str, str]:
+    """`["A=1", "B="]` -> `{"A": "1", "B": ""}`; UserError on a word without `=` or one given twice."""
+    values: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise UserError(f"{word!r}: expected NAME=value")
+        if name in values:
+            raise UserError(f"{name}: given twice")
+        values[name] = value.strip()
+    return values
+
+
+def setting_names(schema: type) -> tuple[str, ...]:
+    """Make's names of a settings class, in order: `lora_rank` -> `LORA_RANK`."""
+    return tuple(f.name.upper() for f in dataclasses.fields(schema))
+
+
+def resolve(schema: type, words: Sequence[str]) -> dict[str, Resolved]:
+    """Every field of `schema` with its value and origin.
+
+    Raises UserError on an unknown name, a value of the wrong type, a missing value.
+    """
+    given = split_words(words)
+    fields = {f.name.upper(): f for f in dataclasses.fields(schema)}
+    for name in given:
+        if name not in fields:
+            raise UserError(unknown_setting(name, fields))
+    if "PROFILE" in fields and not given.get("PROFILE"):
+        raise UserError(f"PROFILE is blank; have {', '.join(profiles.names())}")
+    profile = profiles.load(given["PROFILE"]) if "PROFILE" in fields else None
+    hints = typing.get_type_hints(schema)
+    return {
+        field.name: _resolve_one(name, field, hints[field.name], given.get(name, ""), profile)
+        for name, field in fields.items()
+    }
+
+
+def parse(schema: type[T], words: Sequence[str]) -> T:
+    """The settings object of one stage; raises as `resolve`."""
+    return schema(**{name: found.value for name, found in resolve(schema, words).items()})
+
+
+def recorded(settings: Any) -> dict[str, Any]:
+    """The values that decide a stage's result, as JSON types, for its manifest."""
+    return {
+        f.name.upper(): _plain(getattr(settings, f.name))
+        for f in dataclasses.fields(settings)
+        if f.metadata.get("recorded", True)
+    }
+
+
+def unknown_setting(name: str, known: Iterable[str]) -> str:
+    """The message for a misspelt setting."""
+    known = sorted(known)
+    return f"{name}: no such setting{did_you_mean(name, known)}; have {', '.join(known)}"
+
+
+def _resolve_one(name: str, field: Any, kind: Any, text: str, profile: Profile | None) -> Resolved:
+    if text:
+        return Resolved(_convert(name, text, kind), "given")
+    path = field.metadata.get("profile")
+    if path and profile:
+        value: Any = profile
+        for part in path.split("."):
+            value = getattr(value, part)
+        return Resolved(value, "profile")
+    if field.default is not MISSING:
+        return Resolved(field.default, "default")
+    raise UserError(f"{name} is blank: expected {KINDS[kind]}")
+
+
+def _convert(name: str, text: str, kind: Any) -> Any:
+    if kind is Profile:
+        return profiles.load(text)
+    if kind is bool:
+        if text not in ("0", "1"):
+            raise UserError(f"{name}={text}: expected 1 or blank")
+        return text == "1"
+    if kind == tuple[Path, ...]:
+        return tuple(Path(part) for part in text.split())
+    try:
+        value = kind(text)
+    except ValueError:
+        raise UserError(f"{name}={text}: expected {KINDS[kind]}") from None
+    if kind in (int, float) and value < 0:
+        raise UserError(f"{name}={text}: must not be negative")
+    return value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Profile):
+        return value.name
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value

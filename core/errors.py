@@ -1,0 +1,51 @@
+"""The two ways a stage can end badly, and the one wrapper that reports them.
+
+A `UserError` is something the user can mend: it is printed as one line and the process exits with 2.
+Anything else is a defect of ours and keeps its traceback.
+"""
+
+import difflib
+import errno
+import sys
+from collections.abc import Callable, Iterable
+
+DONE, NEGATIVE, MISTAKE = 0, 1, 2
+
+
+class UserError(Exception):
+    """What is wrong, the value seen, what is allowed, and the command that mends it; in one line."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """` (did you mean X?)` for the nearest of `known`, else `` (empty)."""
+    near = difflib.get_close_matches(word.lower(), [k.lower() for k in known], n=1, cutoff=0.6)
+    original = {k.lower(): k for k in known}
+    return f" (did you mean {original[near[0]]}?)" if near else ""
+
+
+def run(stage: Callable[[list[str]], int | None]) -> None:
+    """Run `stage(argv)` as a process: exit 0 when done, 1 on a negative verdict, 2 on a mistake."""
+    try:
+        code = stage(sys.argv[1:]) or DONE
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        code = MISTAKE
+    except KeyboardInterrupt:
+        print("interrupted: nothing was half-written; run the same command again", file=sys.stderr)
+        code = MISTAKE
+    except OSError as error:
+        message = _disk_message(error)
+        if message is None:
+            raise
+        print(f"error: {message}", file=sys.stderr)
+        code = MISTAKE
+    sys.exit(code)
+
+
+def _disk_message(error: OSError) -> str | None:
+    where = error.filename or "the output directory"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"no space left on the disk of {where}: free some, or point MODELS_DIR elsewhere"
+    if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+        return f"cannot write to {where} ({error.strerror}): check its owner and mode"
+    return None

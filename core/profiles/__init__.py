@@ -1,0 +1,1 @@
+"""One module a profile; its only name is PROFILE."""

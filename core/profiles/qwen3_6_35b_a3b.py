@@ -1,0 +1,68 @@
+"""Qwen3.6-35B-A3B on one DGX Spark, served as RedHatAI's NVFP4."""
+
+from core.profile import Data, Gate, Lora, Profile, Quant, Train
+
+ATTENTION = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
+GATED_DELTANET = (
+    "linear_attn.in_proj_qkv",
+    "linear_attn.in_proj_z",
+    "linear_attn.in_proj_b",
+    "linear_attn.in_proj_a",
+    "linear_attn.out_proj",
+)
+SHARED_EXPERT = (
+    "mlp.shared_expert.gate_proj",
+    "mlp.shared_expert.up_proj",
+    "mlp.shared_expert.down_proj",
+)
+FAMILIES = {"attention": ATTENTION, "gated_deltanet": GATED_DELTANET, "shared_expert": SHARED_EXPERT}
+LAYERS_PREFIX = "model.language_model.layers"
+VISION_PREFIX = "model.visual."
+MTP_PREFIX = "mtp."
+
+CHAT_TEMPLATE = "e84f32a23fdda27689f868aa4a1a5621f41133e51a48d7f3efcbea2839574259"
+TEMPLATE_SOURCE = "qwen3_6.jinja"
+
+NVFP4 = Quant(
+    scheme="NVFP4",
+    ignore=(
+        "re:.*lm_head",
+        "re:visual.*",
+        "re:model.visual.*",
+        "re:.*mlp.gate$",
+        "re:.*embed_tokens$",
+        "re:.*shared_expert_gate$",
+        "re:.*linear_attn.*",
+    ),
+    fused=(
+        ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+        ("mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj"),
+        ("mlp.experts.gate_proj", "mlp.experts.up_proj"),
+    ),
+)
+
+PROFILE = Profile(
+    name="qwen3_6_35b_a3b",
+    base="Qwen/Qwen3.6-35B-A3B",
+    production="RedHatAI/Qwen3.6-35B-A3B-NVFP4",
+    chat_template=CHAT_TEMPLATE,
+    backends=("unsloth", "plain"),
+    lora=Lora(rank=32, alpha=64, dropout=0.05, targets=tuple(FAMILIES)),
+    train=Train(lr=1e-4, schedule="cosine", epochs=2, max_length=8192, batch=1, accumulate=8),
+    data=Data(
+        tools_shown=12,
+        rows={"mcp_calls": 1500, "skills": 600, "no_tool": 250, "recovery": 250, "replay": 400},
+        eval_rows={"mcp_calls": 200, "skills": 60, "no_tool": 60, "recovery": 40, "replay": 60},
+        skill_prompt="body",
+    ),
+    families=FAMILIES,
+    layers_prefix=LAYERS_PREFIX,
+    vision_prefix=VISION_PREFIX,
+    mtp_prefix=MTP_PREFIX,
+    quant=NVFP4,
+    gates={
+        "loss": Gate(threshold=0.0, delta=0.02),
+        "tool_calls": Gate(threshold=0.9, delta=0.02),
+        "skills": Gate(threshold=0.9, delta=0.02),
+    },
+)

@@ -1,0 +1,138 @@
+"""The settings that each stage reads; `make settings` prints them with their values and origins.
+
+The Makefile's settings block documents them, one comment a name; a test keeps the two in step.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from core import config, errors
+from core.config import setting
+from core.profile import Profile
+
+_PLACE = {"recorded": False}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Run:
+    profile: Profile
+    run: str = setting(**_PLACE)
+    models_dir: Path = setting(**_PLACE)
+
+    @property
+    def base_dir(self) -> Path:
+        """The base checkpoint."""
+        return self.models_dir / self.profile.base_name
+
+    @property
+    def data_dir(self) -> Path:
+        """Schemas and dataset of the profile."""
+        return Path("data") / self.profile.name
+
+    @property
+    def out_dir(self) -> Path:
+        """Adapter, evaluations and reports of the run."""
+        return Path("out") / self.run
+
+    @property
+    def merged_dir(self) -> Path:
+        """The merged BF16 checkpoint of the run."""
+        return self.models_dir / self.run / "merged"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaseSettings(_Run):
+    rebuild: bool = setting(False, **_PLACE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifySettings(_Run):
+    backend: str = setting("", **_PLACE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchemasSettings(_Run):
+    mcp_config: Path = setting(**_PLACE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetSettings(_Run):
+    skills_dirs: tuple[Path, ...] = setting(**_PLACE)
+    requests: Path = setting(**_PLACE)
+    replay: Path = setting(**_PLACE)
+    tools_shown: int = setting(profile="data.tools_shown")
+    max_length: int = setting(profile="train.max_length")
+    data_seed: int = setting()
+    eval_seed: int = setting()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings(_Run):
+    backend: str = setting("", recorded=True)
+    lora_rank: int = setting(profile="lora.rank")
+    lora_alpha: int = setting(profile="lora.alpha")
+    lora_dropout: float = setting(profile="lora.dropout")
+    learning_rate: float = setting(profile="train.lr")
+    epochs: float = setting(profile="train.epochs")
+    batch_size: int = setting(profile="train.batch")
+    max_length: int = setting(profile="train.max_length")
+    train_seed: int = setting()
+    retrain: bool = setting(False, **_PLACE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeSettings(_Run):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalSettings(_Run):
+    eval_limit: int = setting(0)
+
+
+STAGES: dict[str, type[_Run]] = {
+    "base": BaseSettings,
+    "verify": VerifySettings,
+    "schemas": SchemasSettings,
+    "dataset": DatasetSettings,
+    "train": TrainSettings,
+    "merge": MergeSettings,
+    "eval": EvalSettings,
+}
+
+
+def all_names() -> list[str]:
+    """Every setting that any stage reads, in the order of the chain."""
+    return list(dict.fromkeys(n for s in STAGES.values() for n in config.setting_names(s)))
+
+
+def show(words: list[str]) -> int:
+    """Print every setting with its value and origin.
+
+    `words` are all settings, and `COMMAND_LINE='A B'` with the names given on make's command line.
+    """
+    given = config.split_words(words)
+    typed = given.pop("COMMAND_LINE", "").split()
+    rows: dict[str, tuple[str, str]] = {}
+    for schema in STAGES.values():
+        own = [f"{k}={v}" for k, v in given.items() if k in config.setting_names(schema)]
+        for name, found in config.resolve(schema, own).items():
+            origin = "command line" if name in typed else "Makefile"
+            shown = " ".join(map(str, found.value)) if isinstance(found.value, tuple) else found.value
+            rows[name] = (
+                found.value.name if isinstance(found.value, Profile) else str(shown),
+                origin if found.origin == "given" else found.origin,
+            )
+    width = max(len(value) for value, _ in rows.values())
+    for name, (value, origin) in rows.items():
+        print(f"{name:<14} {value:<{width}}  {origin}")
+    return errors.DONE
+
+
+def refuse(words: list[str]) -> int:
+    """Say what was probably meant by the first unknown name among `words`."""
+    raise errors.UserError(config.unknown_setting(words[0], all_names()))
+
+
+if __name__ == "__main__":
+    errors.run(lambda words: {"show": show, "refuse": refuse}[words[0]](words[1:]))

@@ -1,0 +1,147 @@
+"""safetensors checkpoints by their headers: names, shapes and byte ranges, without loading a tensor.
+
+Format: 8 bytes little-endian header length, a JSON header, the tensors' bytes
+(huggingface/safetensors, README, "Format").
+"""
+
+import json
+import math
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+ITEM_BYTES = {
+    "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2,
+    "I8": 1, "U8": 1, "BOOL": 1, "F8_E4M3": 1, "F8_E5M2": 1,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """Where one tensor lies: `[start, stop)` are offsets into `file`."""
+
+    name: str
+    file: Path
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+def read_header(path: Path) -> dict[str, TensorInfo]:
+    """The tensors of one shard, by name.
+
+    Raises UserError when the file is missing, truncated, or its header is not one.
+    """
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            prefix = file.read(8)
+            length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else size
+            if length > size - 8:
+                raise UserError(f"{path}: truncated shard ({size} bytes); fetch or make it again")
+            header = json.loads(file.read(length))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such shard; fetch or make the checkpoint again") from None
+    except (UnicodeDecodeError, json.JSONDecodeError):
+        raise UserError(f"{path}: not a safetensors file") from None
+    tensors = {}
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        start, stop = (8 + length + offset for offset in entry["data_offsets"])
+        expected = math.prod(entry["shape"]) * ITEM_BYTES.get(entry["dtype"], 0)
+        if stop > size or stop - start != expected:
+            raise UserError(f"{path}: truncated shard, {name} ends at byte {stop} of {size}; fetch or make it again")
+        tensors[name] = TensorInfo(name, path, entry["dtype"], tuple(entry["shape"]), start, stop)
+    return tensors
+
+
+def shard_files(checkpoint: Path) -> list[Path]:
+    """The shard files of a checkpoint, from its index or the single file; UserError where there is neither."""
+    index = checkpoint / INDEX
+    if index.exists():
+        try:
+            weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        except (json.JSONDecodeError, KeyError):
+            raise UserError(f"{index}: not a shard index; fetch or make the checkpoint again") from None
+        return [checkpoint / name for name in sorted(set(weight_map.values()))]
+    if (checkpoint / SINGLE).exists():
+        return [checkpoint / SINGLE]
+    raise UserError(f"{checkpoint}: no {INDEX} and no {SINGLE}")
+
+
+def read_checkpoint(checkpoint: Path) -> dict[str, TensorInfo]:
+    """Every tensor of a checkpoint, by name.
+
+    Raises UserError where the index and the shards disagree.
+    """
+    tensors: dict[str, TensorInfo] = {}
+    for file in shard_files(checkpoint):
+        for name, info in read_header(file).items():
+            if name in tensors:
+                raise UserError(f"{checkpoint}: {name} stands in {tensors[name].file.name} and in {file.name}")
+            tensors[name] = info
+    index = checkpoint / INDEX
+    if index.exists():
+        weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        missing = sorted(n for n, f in weight_map.items() if n not in tensors or tensors[n].file.name != f)
+        if missing:
+            raise UserError(f"{checkpoint}: {len(missing)} tensors of the index are not in their shards: {missing[0]}, …")
+    return tensors
+
+
+def read_bytes(info: TensorInfo) -> bytes:
+    """The raw bytes of one tensor."""
+    with info.file.open("rb") as file:
+        file.seek(info.start)
+        return file.read(info.stop - info.start)
+
+
+def write_checkpoint(
+    directory: Path, tensors: Mapping[str, "torch.Tensor"], *, max_shard_bytes: int
+) -> None:
+    """Write tensors in the hub's layout: numbered shards in the given order, and an index.
+
+    Shards hold at most `max_shard_bytes` unless one tensor alone is larger. Files are readable by all.
+    """
+    from safetensors.torch import save_file
+
+    groups: list[dict[str, Any]] = [{}]
+    filled = 0
+    for name, tensor in tensors.items():
+        size = tensor.numel() * tensor.element_size()
+        if groups[-1] and filled + size > max_shard_bytes:
+            groups.append({})
+            filled = 0
+        groups[-1][name] = tensor.contiguous()
+        filled += size
+    weight_map = {}
+    for number, group in enumerate(groups, 1):
+        file = f"model-{number:05d}-of-{len(groups):05d}.safetensors"
+        save_file(group, directory / file, metadata={"format": "pt"})
+        (directory / file).chmod(0o644)
+        weight_map |= dict.fromkeys(group, file)
+    total = sum(t.numel() * t.element_size() for t in tensors.values())
+    write_index(directory, weight_map, total)
+
+
+def write_index(directory: Path, weight_map: Mapping[str, str], total_size: int) -> None:
+    """Write `model.safetensors.index.json`; `total_size` is in bytes."""
+    index = {"metadata": {"total_size": total_size}, "weight_map": dict(sorted(weight_map.items()))}
+    (directory / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+
+
+def match_names(names: Iterable[str], layers_prefix: str, module_path: str) -> list[str]:
+    """Names of the weights `<layers_prefix>.<N>.<module_path>.weight`, sorted."""
+    head, tail = layers_prefix + ".", f".{module_path}.weight"
+    return sorted(n for n in names if n.startswith(head) and n.endswith(tail) and n[len(head) : -len(tail)].isdigit())
