@@ -1,0 +1,234 @@
+"""Tool calls in Qwen's XML format: generated text -> calls, and what is wrong with a call.
+
+The text carries no types: every argument is read by the JSON schema of its tool. The rules are those
+of vLLM's `qwen3_coder` tool parser and `qwen3` reasoning parser (`vllm/parser/qwen3.py`, and
+`coerce_to_schema_type` in `vllm/tool_parsers/utils.py`), faults included, so that a score here is of
+what the server would have sent. One is added: a local `$ref` is followed to its types.
+
+What the format cannot carry: `</parameter>`, `<parameter=` or `</function>` inside a value; a string
+that reads as another type which its schema allows as well (`null` where null is allowed).
+"""
+
+import functools
+import json
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from core.chat import Tool
+from core.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    import jsonschema
+
+END_OF_TURN = "<|im_end|>"
+
+_END_OF_THINKING = re.compile(r"</think>|(?=<tool_call>)")
+_TAG = re.compile(
+    r"<tool_call>|</tool_call>"
+    r"|<function=(?P<name>[^>]*?)(?:</function>|>(?P<body>.*?)(?:</function>|\Z)|\Z)",
+    re.DOTALL,
+)
+_PARAMETER = re.compile(r"<parameter=([^>]*)>(.*?)(?:</parameter>|(?=<parameter=))", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    name: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An assistant turn taken apart; a turn that never ends its thinking is reasoning alone."""
+
+    reasoning: str | None
+    """Without surrounding whitespace, which the chat template drops as well; None where empty."""
+    content: str
+    """What is said before the first call, without surrounding whitespace."""
+    calls: tuple[ToolCall, ...]
+
+
+def parse(text: str, tools: Sequence[Tool]) -> Reply:
+    """What a server makes of `text`, generated after a prompt that ends in `<think>` and a newline.
+
+    Never raises: broken markup costs arguments or calls, as it does in production.
+    """
+    text = text.partition(END_OF_TURN)[0]
+    end = _END_OF_THINKING.search(text)
+    thinking, rest = (text[: end.start()], text[end.end() :]) if end else (text, "")
+    content, calls = _take_apart(rest, tools)
+    return Reply(thinking.replace("<think>", "").strip() or None, content, calls)
+
+
+def faults(call: ToolCall, tools: Sequence[Tool]) -> list[str]:
+    """What is wrong with a call to one of the `tools` shown, a line each; empty when it is valid.
+
+    Arguments that the schema does not name are faults unless it declares `additionalProperties`.
+    Formats and defaults are not checked, nor a `pattern` that Python cannot compile. Raises UserError
+    where the tool's own schema is invalid or refers to another document.
+    """
+    from jsonschema.exceptions import SchemaError
+    from referencing.exceptions import Unresolvable
+
+    schemas = _schemas(tools)
+    if call.name not in schemas:
+        return [f"{call.name}: no such tool{did_you_mean(call.name, schemas)}"]
+    try:
+        validator = _validator(json.dumps(schemas[call.name]))
+        errors = sorted(validator.iter_errors(call.arguments), key=lambda error: error.json_path)
+    except SchemaError as error:
+        raise UserError(f"{call.name}: its schema is invalid: {error.message}") from None
+    except Unresolvable as error:
+        raise UserError(
+            f"{call.name}: its schema refers to {error.ref}, which is not in it"
+        ) from None
+    return [".".join(map(str, (call.name, *e.absolute_path))) + f": {e.message}" for e in errors]
+
+
+def _take_apart(text: str, tools: Sequence[Tool]) -> tuple[str, tuple[ToolCall, ...]]:
+    said: list[str] = []
+    calls: list[ToolCall] = []
+    inside, last = False, 0
+    for tag in _TAG.finditer(text):
+        if tag[0] == "</tool_call>" and not inside:
+            continue
+        if not inside:
+            said.append(text[last : tag.start()])
+        last = tag.end()
+        inside = tag[0] != "</tool_call>"
+        name = (tag["name"] or "").strip()
+        if name:
+            calls.append(ToolCall(name, _arguments(name, tag["body"] or "", tools)))
+    if not inside:
+        said.append(text[last:])
+    content = said[0] if calls else "".join(said)
+    return content.replace("</think>", "").strip(), tuple(calls)
+
+
+def _arguments(name: str, body: str, tools: Sequence[Tool]) -> dict[str, Any]:
+    schema = _schemas(tools).get(name, {})
+    properties = schema.get("properties", {})
+    return {
+        key: _read(_unwrap(value), _types(properties.get(key), schema))
+        for key, value in _PARAMETER.findall(body)
+    }
+
+
+def _unwrap(value: str) -> str:
+    return value.removeprefix("\n").removesuffix("\n")
+
+
+def _schemas(tools: Sequence[Tool]) -> dict[str, dict[str, Any]]:
+    return {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools}
+
+
+def _types(schema: Any, root: dict[str, Any], seen: frozenset[str] = frozenset()) -> set[str]:
+    """The types that a schema allows, unions and local references flattened; string where it is mute."""
+    if not isinstance(schema, dict):
+        return {"string"}
+    named = schema.get("type", [])
+    types = {named} if isinstance(named, str) else set(named)
+    types |= {_NAMES[type(value)] for value in schema.get("enum", [])}
+    for union in ("anyOf", "oneOf", "allOf"):
+        for choice in schema.get(union, []):
+            types |= _types(choice, root, seen)
+    ref = schema.get("$ref")
+    if ref is not None and ref not in seen:
+        types |= _types(_resolve(ref, root), root, seen | {ref})
+    return types or {"string"}
+
+
+def _resolve(ref: str, root: dict[str, Any]) -> Any:
+    """The part of `root` at a JSON pointer such as `#/$defs/point`; None where there is none."""
+    document, *parts = ref.split("/")
+    node: Any = root if document == "#" else None
+    for part in parts:
+        key = unquote(part).replace("~1", "/").replace("~0", "~")
+        node = node.get(key) if isinstance(node, dict) else None
+    return node
+
+
+def _read(text: str, types: set[str]) -> Any:
+    """The value of an argument by the first rung of the ladder that is allowed and fits.
+
+    Where none does, anything that is JSON counts as such, and the rest stays a text.
+    """
+    allowed = [rung for name, rung in _LADDER.items() if name in types]
+    for rung in (*allowed, _json):
+        try:
+            return rung(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _null(text: str) -> None:
+    if text.lower() != "null":
+        raise ValueError
+
+
+def _number(text: str) -> float | int:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError
+    return int(value) if value.is_integer() else value
+
+
+def _boolean(text: str) -> bool:
+    return {"true": True, "1": True, "false": False, "0": False}[text.lower().strip()]
+
+
+def _json(text: str) -> Any:
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError from None
+    json.dumps(value, allow_nan=False)  # ValueError on what JSON proper cannot say
+    return value
+
+
+_LADDER: dict[str, Callable[[str], Any]] = {
+    "null": _null,
+    "integer": int,
+    "number": _number,
+    "boolean": _boolean,
+    "object": _json,
+    "array": _json,
+    "string": str,
+}
+_NAMES = {
+    type(None): "null",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    dict: "object",
+    list: "array",
+    str: "string",
+}
+
+
+@functools.lru_cache(maxsize=1024)
+def _validator(schema_json: str) -> "jsonschema.Draft202012Validator":
+    from jsonschema import Draft202012Validator, validators
+    from referencing import Registry
+
+    schema = json.loads(schema_json)
+    Draft202012Validator.check_schema(schema, format_checker=None)
+    if "additionalProperties" not in schema:
+        schema = {"unevaluatedProperties": False} | schema
+    lenient = validators.extend(Draft202012Validator, {"pattern": _pattern})
+    return lenient(schema, registry=Registry())  # an empty registry fetches nothing
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Any:
+    from jsonschema import ValidationError
+
+    try:
+        if isinstance(instance, str) and not re.search(pattern, instance):
+            yield ValidationError(f"{instance!r} does not match {pattern!r}")
+    except re.error:
+        return

@@ -1,0 +1,1 @@
+"""From MCP servers and skills to a dataset: schemas, requests, skills, buckets."""

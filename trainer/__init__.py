@@ -1,0 +1,1 @@
+"""Base, machine check and training."""

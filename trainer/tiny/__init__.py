@@ -1,0 +1,1 @@
+"""How the embedded base is made: corpus, tokenizer, model, pre-training, MTP head."""
