@@ -1,10 +1,11 @@
 """An artefact: a directory whose `manifest.json` is written last. No manifest, no artefact.
 
-A stage builds into `<path>.partial` and the finished directory takes its place by rename, so a crash
-at any instant leaves either the old artefact or none, and a stray `.partial` that the next run removes.
+A stage builds into `<path>.partial` and the finished directory takes its place by rename, so a
+crash at any instant leaves either the old artefact or none, and strays that the next run removes.
 
-The digest of an artefact is that of its payload (the `files` table of its manifest), not of the manifest
-itself: rebuilding the same bytes later, in another number of seconds, is no change to what builds on it.
+The digest of an artefact is that of its payload (the `files` table of its manifest), not of the
+manifest itself: rebuilding the same bytes later, in another number of seconds, is no change to what
+builds on it.
 """
 
 import contextlib
@@ -24,7 +25,17 @@ from typing import Any
 from core.errors import UserError
 
 MANIFEST = "manifest.json"
-PACKAGES = ("torch", "transformers", "peft", "trl", "datasets", "safetensors", "tokenizers", "unsloth", "mcp")
+PACKAGES = (
+    "torch",
+    "transformers",
+    "peft",
+    "trl",
+    "datasets",
+    "safetensors",
+    "tokenizers",
+    "unsloth",
+    "mcp",
+)
 
 
 @dataclass
@@ -38,12 +49,19 @@ class Draft:
     """Digests that the stage computed while writing, so that large files are not read again."""
 
 
+def foreign_manifest(path: Path) -> Path:
+    """Where the manifest of a checkpoint that we did not make is kept."""
+    return path.parent / ".manifests" / f"{path.name}.json"
+
+
 def read_manifest(path: Path) -> dict[str, Any] | None:
     """The manifest of the artefact at `path`, or None where there is no (readable) artefact."""
-    try:
-        return json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
-        return None
+    for file in (path / MANIFEST, foreign_manifest(path)):
+        try:
+            return json.loads(file.read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            continue
+    return None
 
 
 def require(path: Path, target: str) -> dict[str, Any]:
@@ -78,9 +96,9 @@ def tree_sha256(paths: list[Path]) -> str:
 
 
 def payload(path: Path) -> dict[str, Path]:
-    """The files of an artefact by name relative to it, the manifest excepted."""
-    files = (p for p in sorted(path.rglob("*")) if p.is_file())
-    return {p.relative_to(path).as_posix(): p for p in files if p != path / MANIFEST}
+    """The files of an artefact by relative name; its manifest and `hf download`'s notes apart."""
+    files = {p.relative_to(path).as_posix(): p for p in sorted(path.rglob("*")) if p.is_file()}
+    return {n: p for n, p in files.items() if n != MANIFEST and not n.startswith(".cache/")}
 
 
 def differences(
@@ -115,13 +133,13 @@ def create(
 ) -> Iterator[Draft]:
     """Build an artefact: yields a `Draft` whose directory becomes `path` when the block ends well.
 
-    `inputs` maps a name to `{"path", "sha256"}`. When the block raises, `path` is as it was; the partial
-    directory goes too, unless `keep_partial` (a stage that resumes from what it left there).
+    `inputs` maps a name to `{"path", "sha256"}`. When the block raises, `path` is as it was; the
+    partial directory goes, unless `keep_partial` (a stage that resumes from what it left there).
     """
     partial = path.with_name(path.name + ".partial")
     if not keep_partial:
         _remove(partial)
-    _remove(path.with_name(path.name + ".old"))
+    _restore(path)
     partial.mkdir(parents=True, exist_ok=True)
     draft, start = Draft(partial), time.monotonic()
     try:
@@ -131,7 +149,10 @@ def create(
             _remove(partial)
         raise
     files = {
-        name: {"bytes": file.stat().st_size, "sha256": draft.known_sha256.get(name) or file_sha256(file)}
+        name: {
+            "bytes": file.stat().st_size,
+            "sha256": draft.known_sha256.get(name) or file_sha256(file),
+        }
         for name, file in payload(partial).items()
     }
     manifest = {
@@ -151,11 +172,12 @@ def create(
     _replace(partial, path)
 
 
-def record(path: Path, manifest_path: Path, *, kind: str, profile: str) -> dict[str, Any]:
-    """The manifest of a checkpoint that we did not make, kept beside it at `manifest_path`.
+def record(path: Path, *, kind: str, profile: str) -> dict[str, Any]:
+    """Write and return the manifest of a checkpoint that we did not make (see `foreign_manifest`).
 
     Hashes again only the files whose size or modification time changed since.
     """
+    manifest_path = foreign_manifest(path)
     known = {}
     if manifest_path.exists():
         known = json.loads(manifest_path.read_text(encoding="utf-8"))["files"]
@@ -169,6 +191,14 @@ def record(path: Path, manifest_path: Path, *, kind: str, profile: str) -> dict[
     manifest_path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(manifest_path, json.dumps(manifest, indent=1) + "\n")
     return manifest
+
+
+def complete(path: Path, manifest: dict[str, Any]) -> bool:
+    """Whether every file of a manifest is there with its size; reads no content."""
+    return all(
+        (path / name).is_file() and (path / name).stat().st_size == entry["bytes"]
+        for name, entry in manifest["files"].items()
+    )
 
 
 def as_input(path: Path, manifest: dict[str, Any]) -> dict[str, str]:
@@ -206,6 +236,14 @@ def _replace(partial: Path, path: Path) -> None:
     if path.exists():
         path.rename(old)
     partial.rename(path)
+    _remove(old)
+
+
+def _restore(path: Path) -> None:
+    """Mend what a crash inside `_replace` left: the old artefact goes back, or goes for good."""
+    old = path.with_name(path.name + ".old")
+    if old.exists() and not path.exists():
+        old.rename(path)
     _remove(old)
 
 

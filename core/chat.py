@@ -1,7 +1,7 @@
 """Dataset rows: conversations in the OpenAI message format, one JSON object a line.
 
-A row is `{"id","bucket","server","skill","source","group","split","messages","tools","train_turns","meta"}`.
-Tool-call arguments are dicts (the chat template walks them), `reasoning_content` stands apart from `content`.
+A row has the fields of `Row`. Tool-call arguments are dicts (the chat template walks them);
+`reasoning_content` stands apart from `content`.
 """
 
 import json
@@ -90,19 +90,22 @@ def read_rows(path: Path) -> list[Row]:
     """Read and check rows; UserError with the file and line of the first that is broken."""
     rows = []
     try:
-        text = path.read_text(encoding="utf-8")
+        # Lines of bytes: a text would also split at U+2028 and the like, which JSON leaves raw.
+        lines = path.read_bytes().splitlines()
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(lines, 1):
+        where = f"{path}:{number}"
         try:
             row = Row(**json.loads(line))
-        except json.JSONDecodeError as error:
-            raise UserError(f"{path}:{number}: broken JSON ({error.msg}); mend or delete the line") from None
+        except ValueError as error:
+            reason = getattr(error, "msg", "not UTF-8")
+            raise UserError(f"{where}: broken JSON ({reason}); mend or delete the line") from None
         except TypeError as error:
-            raise UserError(f"{path}:{number}: not a dataset row ({_reason(error)})") from None
+            raise UserError(f"{where}: not a dataset row ({_reason(error)})") from None
         fault = fault_in(row.messages)
         if fault:
-            raise UserError(f"{path}:{number}: {fault}")
+            raise UserError(f"{where}: {fault}")
         rows.append(row)
     return rows
 
@@ -117,8 +120,14 @@ def fault_in(messages: Any) -> str | None:
             return f"{where}: role must be one of {', '.join(ROLES)}"
         if not isinstance(message.get("content", ""), str):
             return f"{where}: content must be a text"
-        for one in message.get("tool_calls") or []:
-            if not isinstance(one.get("function", {}).get("arguments"), dict):
+        calls = message.get("tool_calls") or []
+        if not isinstance(calls, list):
+            return f"{where}: tool_calls must be a list"
+        for one in calls:
+            function = one.get("function") if isinstance(one, dict) else None
+            if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+                return f"{where}: a tool call must have a function with a name"
+            if not isinstance(function.get("arguments"), dict):
                 return f"{where}: tool call arguments must be an object, not a JSON text"
     if not any(message["role"] == "user" for message in messages):
         return "messages: no user turn"
@@ -128,16 +137,17 @@ def fault_in(messages: Any) -> str | None:
 def to_dataset(rows: list[Row]) -> "datasets.Dataset":
     """Rows as an Arrow dataset whose nested columns are `Json()`.
 
-    Plain Arrow structs would give every tool call the union of all argument names, filled with nulls.
+    Plain Arrow structs would give every tool call the union of all argument names, with nulls.
     """
     from datasets import Dataset, Features, Json, Value
 
     nested = ("messages", "tools", "train_turns", "meta")
-    features = Features({
-        name: Json() if name in nested else Value("string") for name in Row.__dataclass_fields__
-    })
+    features = Features(
+        {name: Json() if name in nested else Value("string") for name in Row.__dataclass_fields__}
+    )
     return Dataset.from_list([asdict(row) for row in rows], features=features)
 
 
 def _reason(error: TypeError) -> str:
-    return str(error).removeprefix("Row.__init__() ").replace("keyword-only arguments", "fields")
+    text = str(error).removeprefix("Row.__init__() ").removeprefix("core.chat.")
+    return text.replace("keyword-only argument", "field").replace("keyword argument", "field")

@@ -1,10 +1,11 @@
-"""NAME=value words of a command line -> one typed, frozen settings object. The only parser there is.
+"""NAME=value words of a command line -> one typed, frozen settings object. The only parser.
 
 A blank value means "the profile's". Precedence, strongest first: command line, Makefile, profile,
 default of the stage.
 """
 
 import dataclasses
+import math
 import typing
 from collections.abc import Iterable, Sequence
 from dataclasses import MISSING
@@ -31,8 +32,8 @@ KINDS = {
 def setting(default: Any = MISSING, *, profile: str | None = None, recorded: bool = True) -> Any:
     """A field of a settings class.
 
-    `profile` is the dotted path of the profile value that a blank takes. `recorded=False` marks what
-    does not change the result (places, switches): it stays out of the manifest's comparison.
+    `profile` is the dotted path of the profile value that a blank takes. `recorded=False` marks
+    what does not change the result (places, switches): it stays out of the manifest's comparison.
     """
     metadata = {"profile": profile, "recorded": recorded}
     if default is MISSING:
@@ -49,7 +50,7 @@ class Resolved:
 
 
 def split_words(words: Iterable[str]) -> dict[str, str]:
-    """`["A=1", "B="]` -> `{"A": "1", "B": ""}`; UserError on a word without `=` or one given twice."""
+    """`["A=1", "B="]` -> `{"A": "1", "B": ""}`; UserError on a word without `=`, or given twice."""
     values: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -69,7 +70,8 @@ def setting_names(schema: type) -> tuple[str, ...]:
 def resolve(schema: type, words: Sequence[str]) -> dict[str, Resolved]:
     """Every field of `schema` with its value and origin.
 
-    Raises UserError on an unknown name, a value of the wrong type, a missing value.
+    What the profile lacks is None. Raises UserError on an unknown name, a value of the wrong type,
+    a missing value.
     """
     given = split_words(words)
     fields = {f.name.upper(): f for f in dataclasses.fields(schema)}
@@ -87,8 +89,16 @@ def resolve(schema: type, words: Sequence[str]) -> dict[str, Resolved]:
 
 
 def parse(schema: type[T], words: Sequence[str]) -> T:
-    """The settings object of one stage; raises as `resolve`."""
-    return schema(**{name: found.value for name, found in resolve(schema, words).items()})
+    """The settings object of one stage.
+
+    Raises as `resolve`, and UserError where the profile lacks what a blank would take from it.
+    """
+    values = {name: found.value for name, found in resolve(schema, words).items()}
+    for name, value in values.items():
+        if value is None:
+            profile = values["profile"].name
+            raise UserError(f"{name.upper()}: PROFILE={profile} has none, so not this stage")
+    return schema(**values)
 
 
 def recorded(settings: Any) -> dict[str, Any]:
@@ -113,7 +123,7 @@ def _resolve_one(name: str, field: Any, kind: Any, text: str, profile: Profile |
     if path and profile:
         value: Any = profile
         for part in path.split("."):
-            value = getattr(value, part)
+            value = None if value is None else getattr(value, part)
         return Resolved(value, "profile")
     if field.default is not MISSING:
         return Resolved(field.default, "default")
@@ -128,11 +138,15 @@ def _convert(name: str, text: str, kind: Any) -> Any:
             raise UserError(f"{name}={text}: expected 1 or blank")
         return text == "1"
     if kind == tuple[Path, ...]:
-        return tuple(Path(part) for part in text.split())
+        return tuple(Path(part).expanduser() for part in text.split())
+    if kind is Path:
+        return Path(text).expanduser()
     try:
         value = kind(text)
     except ValueError:
         raise UserError(f"{name}={text}: expected {KINDS[kind]}") from None
+    if kind is float and not math.isfinite(value):
+        raise UserError(f"{name}={text}: expected {KINDS[kind]}")
     if kind in (int, float) and value < 0:
         raise UserError(f"{name}={text}: must not be negative")
     return value

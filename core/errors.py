@@ -1,7 +1,7 @@
 """The two ways a stage can end badly, and the one wrapper that reports them.
 
-A `UserError` is something the user can mend: it is printed as one line and the process exits with 2.
-Anything else is a defect of ours and keeps its traceback.
+A `UserError` is something the user can mend: it is printed as one line and the process exits
+with 2. Anything else is a defect of ours and keeps its traceback.
 """
 
 import difflib
@@ -13,7 +13,7 @@ DONE, NEGATIVE, MISTAKE = 0, 1, 2
 
 
 class UserError(Exception):
-    """What is wrong, the value seen, what is allowed, and the command that mends it; in one line."""
+    """What is wrong, the value seen, what is allowed, and the command that mends it; one line."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -47,5 +47,5 @@ def _disk_message(error: OSError) -> str | None:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"no space left on the disk of {where}: free some, or point MODELS_DIR elsewhere"
     if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
-        return f"cannot write to {where} ({error.strerror}): check its owner and mode"
+        return f"{where}: {error.strerror}; check its owner and mode"
     return None

@@ -1,15 +1,13 @@
 """Greedy generation from a local checkpoint, batched on whatever device there is."""
 
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from core.progress import Progress
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
-
-def load_tokenizer(checkpoint: Path) -> "PreTrainedTokenizerBase":
+def load_tokenizer(checkpoint: Path) -> Any:
     """The tokenizer of a local checkpoint, with its chat template."""
     from transformers import AutoTokenizer
 
@@ -19,12 +17,15 @@ def load_tokenizer(checkpoint: Path) -> "PreTrainedTokenizerBase":
 def load_model(checkpoint: Path, dtype: str) -> Any:
     """The whole model (vision included, as the adapter's names need it) in `dtype`, in evaluation mode.
 
-    On the accelerator where there is one.
+    On the accelerator where there is one. On a CPU one thread a physical core: more of them, spinning on
+    shared cores, made small models three times slower.
     """
     import torch
     from transformers import AutoModelForImageTextToText
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu":
+        torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
     model = AutoModelForImageTextToText.from_pretrained(
         str(checkpoint), dtype=getattr(torch, dtype), local_files_only=True, device_map=device
     )
@@ -33,7 +34,7 @@ def load_model(checkpoint: Path, dtype: str) -> Any:
 
 def generate(
     model: Any,
-    tokenizer: "PreTrainedTokenizerBase",
+    tokenizer: Any,
     prompts: list[str],
     *,
     max_new_tokens: int,

@@ -1,4 +1,4 @@
-"""A profile: all that is specific to one model and its task. Adding a model is adding one file here."""
+"""A profile: all that is specific to one model and its task. A new model is a file in profiles/."""
 
 import importlib
 from dataclasses import dataclass, field
@@ -34,7 +34,9 @@ class Train:
     warmup: float = 0.03
     """Fraction of the steps."""
     dtype: str = "bfloat16"
+    gradient_checkpointing: bool = True
     save_steps: int = 50
+    """Optimiser steps between two states that an interrupted run resumes from."""
     adam_beta2: float = 0.999
 
 

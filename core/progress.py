@@ -1,4 +1,4 @@
-"""Progress of long work: done, rate and time left; one plain line now and then without a terminal."""
+"""Progress of long work: done, rate, time left; a plain line now and then without a terminal."""
 
 import sys
 import time

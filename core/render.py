@@ -1,17 +1,14 @@
-"""Rows -> token ids and labels. The chat template writes the text; only what the model would generate is labelled.
+"""Rows -> token ids and labels; only what the model would generate is labelled.
 
-Qwen's template drops the reasoning of turns before the last user message, so a conversation with several
-user turns becomes several samples: each shows the history as the server would send it, and trains the
-assistant turns after its last user message.
+The chat template writes the text. Qwen's drops the reasoning of turns before the last user message, so a
+conversation with several user turns becomes several samples: each shows the history as the server would
+send it, and trains the assistant turns after its last user message.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from core.chat import Message, Row, Tool, assistant_turns
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 IGNORE = -100
 
@@ -28,7 +25,7 @@ class Rendered:
     labels: list[int]
 
 
-def prompt_text(messages: list[Message], tools: list[Tool], tokenizer: "PreTrainedTokenizerBase") -> str:
+def prompt_text(messages: list[Message], tools: list[Tool], tokenizer: Any) -> str:
     """The text that the server sends for a history whose next turn is the assistant's."""
     return str(
         tokenizer.apply_chat_template(
@@ -37,7 +34,7 @@ def prompt_text(messages: list[Message], tools: list[Tool], tokenizer: "PreTrain
     )
 
 
-def render(row: Row, tokenizer: "PreTrainedTokenizerBase") -> list[Rendered]:
+def render(row: Row, tokenizer: Any) -> list[Rendered]:
     """The training samples of a row, one for each user turn that is followed by a trained assistant turn.
 
     Raises RenderError where the prompt is not a prefix of the rendered conversation, where a token
@@ -61,9 +58,7 @@ def turns_end(turns: list[int], stop: int) -> int:
     return max(i for i in turns if i < stop) + 1
 
 
-def _sample(
-    messages: list[Message], tools: list[Tool], trained: list[int], tokenizer: "PreTrainedTokenizerBase"
-) -> Rendered:
+def _sample(messages: list[Message], tools: list[Tool], trained: list[int], tokenizer: Any) -> Rendered:
     def text(upto: int) -> str:
         return str(tokenizer.apply_chat_template(messages[:upto], tools=tools or None, tokenize=False))
 

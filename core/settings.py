@@ -10,14 +10,12 @@ from core import config, errors
 from core.config import setting
 from core.profile import Profile
 
-_PLACE = {"recorded": False}
-
 
 @dataclass(frozen=True, kw_only=True)
 class _Run:
     profile: Profile
-    run: str = setting(**_PLACE)
-    models_dir: Path = setting(**_PLACE)
+    run: str = setting(recorded=False)
+    models_dir: Path = setting(recorded=False)
 
     @property
     def base_dir(self) -> Path:
@@ -42,24 +40,24 @@ class _Run:
 
 @dataclass(frozen=True, kw_only=True)
 class BaseSettings(_Run):
-    rebuild: bool = setting(False, **_PLACE)
+    rebuild: bool = setting(False, recorded=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerifySettings(_Run):
-    backend: str = setting("", **_PLACE)
+    backend: str = setting("", recorded=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SchemasSettings(_Run):
-    mcp_config: Path = setting(**_PLACE)
+    mcp_config: Path = setting(recorded=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSettings(_Run):
-    skills_dirs: tuple[Path, ...] = setting(**_PLACE)
-    requests: Path = setting(**_PLACE)
-    replay: Path = setting(**_PLACE)
+    skills_dirs: tuple[Path, ...] = setting(recorded=False)
+    requests: Path = setting(recorded=False)
+    replay: Path = setting(recorded=False)
     tools_shown: int = setting(profile="data.tools_shown")
     max_length: int = setting(profile="train.max_length")
     data_seed: int = setting()
@@ -77,7 +75,7 @@ class TrainSettings(_Run):
     batch_size: int = setting(profile="train.batch")
     max_length: int = setting(profile="train.max_length")
     train_seed: int = setting()
-    retrain: bool = setting(False, **_PLACE)
+    retrain: bool = setting(False, recorded=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,17 +114,22 @@ def show(words: list[str]) -> int:
     rows: dict[str, tuple[str, str]] = {}
     for schema in STAGES.values():
         own = [f"{k}={v}" for k, v in given.items() if k in config.setting_names(schema)]
-        for name, found in config.resolve(schema, own).items():
+        for field, found in config.resolve(schema, own).items():
+            name = field.upper()
             origin = "command line" if name in typed else "Makefile"
-            shown = " ".join(map(str, found.value)) if isinstance(found.value, tuple) else found.value
-            rows[name] = (
-                found.value.name if isinstance(found.value, Profile) else str(shown),
-                origin if found.origin == "given" else found.origin,
-            )
+            rows[name] = (_text(found.value), origin if found.origin == "given" else found.origin)
     width = max(len(value) for value, _ in rows.values())
     for name, (value, origin) in rows.items():
         print(f"{name:<14} {value:<{width}}  {origin}")
     return errors.DONE
+
+
+def _text(value: object) -> str:
+    if isinstance(value, Profile):
+        return value.name
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    return "-" if value is None else str(value)
 
 
 def refuse(words: list[str]) -> int:

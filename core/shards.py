@@ -1,4 +1,4 @@
-"""safetensors checkpoints by their headers: names, shapes and byte ranges, without loading a tensor.
+"""safetensors checkpoints by their headers: names, shapes, byte ranges; no tensor is loaded.
 
 Format: 8 bytes little-endian header length, a JSON header, the tensors' bytes
 (huggingface/safetensors, README, "Format").
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 ITEM_BYTES = {
-    "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2,
-    "I8": 1, "U8": 1, "BOOL": 1, "F8_E4M3": 1, "F8_E5M2": 1,
+    "C64": 8, "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4,
+    "F16": 2, "BF16": 2, "I16": 2, "U16": 2, "I8": 1, "U8": 1, "BOOL": 1,
+    "F8_E4M3": 1, "F8_E5M2": 1, "F8_E4M3FNUZ": 1, "F8_E5M2FNUZ": 1, "F8_E8M0": 1,
 }  # fmt: skip
 
 
@@ -40,7 +41,8 @@ class TensorInfo:
 def read_header(path: Path) -> dict[str, TensorInfo]:
     """The tensors of one shard, by name.
 
-    Raises UserError when the file is missing, truncated, or its header is not one.
+    Raises UserError when the file is missing, truncated, or its header is not one, and on a dtype
+    that is not in `ITEM_BYTES`.
     """
     try:
         size = path.stat().st_size
@@ -50,31 +52,34 @@ def read_header(path: Path) -> dict[str, TensorInfo]:
             if length > size - 8:
                 raise UserError(f"{path}: truncated shard ({size} bytes); fetch or make it again")
             header = json.loads(file.read(length))
+        header.pop("__metadata__", None)
+        tensors = {name: _tensor(name, path, entry, 8 + length) for name, entry in header.items()}
     except FileNotFoundError:
         raise UserError(f"{path}: no such shard; fetch or make the checkpoint again") from None
-    except (UnicodeDecodeError, json.JSONDecodeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(f"{path}: not a safetensors file") from None
-    tensors = {}
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
-        start, stop = (8 + length + offset for offset in entry["data_offsets"])
-        expected = math.prod(entry["shape"]) * ITEM_BYTES.get(entry["dtype"], 0)
-        if stop > size or stop - start != expected:
-            raise UserError(f"{path}: truncated shard, {name} ends at byte {stop} of {size}; fetch or make it again")
-        tensors[name] = TensorInfo(name, path, entry["dtype"], tuple(entry["shape"]), start, stop)
+    end = max((info.stop for info in tensors.values()), default=0)
+    if end > size:
+        raise UserError(f"{path}: truncated shard ({size} bytes of {end}); fetch or make it again")
     return tensors
 
 
+def _tensor(name: str, path: Path, entry: dict[str, Any], data: int) -> TensorInfo:
+    dtype, shape, (start, stop) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
+    if dtype not in ITEM_BYTES:
+        raise UserError(f"{path}: {name} is {dtype}; have {', '.join(ITEM_BYTES)}")
+    if start < 0 or stop - start != math.prod(shape) * ITEM_BYTES[dtype]:
+        raise ValueError
+    return TensorInfo(name, path, dtype, shape, data + start, data + stop)
+
+
 def shard_files(checkpoint: Path) -> list[Path]:
-    """The shard files of a checkpoint, from its index or the single file; UserError where there is neither."""
-    index = checkpoint / INDEX
-    if index.exists():
-        try:
-            weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        except (json.JSONDecodeError, KeyError):
-            raise UserError(f"{index}: not a shard index; fetch or make the checkpoint again") from None
-        return [checkpoint / name for name in sorted(set(weight_map.values()))]
+    """The shard files of a checkpoint, from its index or the single file.
+
+    Raises UserError where there is neither, or the index is none.
+    """
+    if (checkpoint / INDEX).exists():
+        return [checkpoint / name for name in sorted(set(_weight_map(checkpoint).values()))]
     if (checkpoint / SINGLE).exists():
         return [checkpoint / SINGLE]
     raise UserError(f"{checkpoint}: no {INDEX} and no {SINGLE}")
@@ -83,20 +88,22 @@ def shard_files(checkpoint: Path) -> list[Path]:
 def read_checkpoint(checkpoint: Path) -> dict[str, TensorInfo]:
     """Every tensor of a checkpoint, by name.
 
-    Raises UserError where the index and the shards disagree.
+    Raises UserError where the index and the shards disagree, in either direction.
     """
     tensors: dict[str, TensorInfo] = {}
     for file in shard_files(checkpoint):
         for name, info in read_header(file).items():
             if name in tensors:
-                raise UserError(f"{checkpoint}: {name} stands in {tensors[name].file.name} and in {file.name}")
+                both = f"{tensors[name].file.name} and in {file.name}"
+                raise UserError(f"{checkpoint}: {name} stands in {both}")
             tensors[name] = info
-    index = checkpoint / INDEX
-    if index.exists():
-        weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        missing = sorted(n for n, f in weight_map.items() if n not in tensors or tensors[n].file.name != f)
-        if missing:
-            raise UserError(f"{checkpoint}: {len(missing)} tensors of the index are not in their shards: {missing[0]}, …")
+    if (checkpoint / INDEX).exists():
+        index = set(_weight_map(checkpoint).items())
+        odd = index ^ {(name, info.file.name) for name, info in tensors.items()}
+        if odd:
+            name, file = min(odd)
+            what = f"{len(odd)} tensors differ between {INDEX} and the shards"
+            raise UserError(f"{checkpoint}: {what}, {name} in {file} the first; fetch it again")
     return tensors
 
 
@@ -107,12 +114,10 @@ def read_bytes(info: TensorInfo) -> bytes:
         return file.read(info.stop - info.start)
 
 
-def write_checkpoint(
-    directory: Path, tensors: Mapping[str, "torch.Tensor"], *, max_shard_bytes: int
-) -> None:
+def write_checkpoint(directory: Path, tensors: Mapping[str, "torch.Tensor"], *, max_shard_bytes: int) -> None:
     """Write tensors in the hub's layout: numbered shards in the given order, and an index.
 
-    Shards hold at most `max_shard_bytes` unless one tensor alone is larger. Files are readable by all.
+    Shards hold at most `max_shard_bytes` unless one tensor alone is larger. All can read the files.
     """
     from safetensors.torch import save_file
 
@@ -141,7 +146,17 @@ def write_index(directory: Path, weight_map: Mapping[str, str], total_size: int)
     (directory / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
 
+def _weight_map(checkpoint: Path) -> dict[str, str]:
+    index = checkpoint / INDEX
+    try:
+        return dict(json.loads(index.read_text(encoding="utf-8"))["weight_map"])
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{index}: not a shard index; fetch the checkpoint again") from None
+
+
 def match_names(names: Iterable[str], layers_prefix: str, module_path: str) -> list[str]:
     """Names of the weights `<layers_prefix>.<N>.<module_path>.weight`, sorted."""
     head, tail = layers_prefix + ".", f".{module_path}.weight"
-    return sorted(n for n in names if n.startswith(head) and n.endswith(tail) and n[len(head) : -len(tail)].isdigit())
+    return sorted(
+        n for n in names if n.startswith(head) and n.endswith(tail) and n[len(head) : -len(tail)].isdigit()
+    )

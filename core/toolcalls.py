@@ -1,12 +1,12 @@
 """Tool calls in Qwen's XML format: generated text -> calls, and what is wrong with a call.
 
-The text carries no types: every argument is read by the JSON schema of its tool. The rules are those
-of vLLM's `qwen3_coder` tool parser and `qwen3` reasoning parser (`vllm/parser/qwen3.py`, and
-`coerce_to_schema_type` in `vllm/tool_parsers/utils.py`), faults included, so that a score here is of
-what the server would have sent. One is added: a local `$ref` is followed to its types.
+The text carries no types: every argument is read by the JSON schema of its tool. The rules are
+those of vLLM's `qwen3_coder` tool parser and `qwen3` reasoning parser (`vllm/parser/qwen3.py`, and
+`coerce_to_schema_type` in `vllm/tool_parsers/utils.py`), faults included, so that a score here is
+of what the server would have sent. One is added: a local `$ref` is followed to its types.
 
-What the format cannot carry: `</parameter>`, `<parameter=` or `</function>` inside a value; a string
-that reads as another type which its schema allows as well (`null` where null is allowed).
+What the format cannot carry: `</parameter>`, `<parameter=` or `</function>` inside a value; a
+string that reads as another type which its schema allows as well (`null` where null is allowed).
 """
 
 import functools
@@ -24,8 +24,7 @@ from core.errors import UserError, did_you_mean
 if TYPE_CHECKING:
     import jsonschema
 
-END_OF_TURN = "<|im_end|>"
-
+_END_OF_TURN = re.compile(r"<\|im_end\|>|<\|endoftext\|>")
 _END_OF_THINKING = re.compile(r"</think>|(?=<tool_call>)")
 _TAG = re.compile(
     r"<tool_call>|</tool_call>"
@@ -55,9 +54,9 @@ class Reply:
 def parse(text: str, tools: Sequence[Tool]) -> Reply:
     """What a server makes of `text`, generated after a prompt that ends in `<think>` and a newline.
 
-    Never raises: broken markup costs arguments or calls, as it does in production.
+    No text makes it raise: broken markup costs arguments or calls, as it does in production.
     """
-    text = text.partition(END_OF_TURN)[0]
+    text = _END_OF_TURN.split(text, maxsplit=1)[0]
     end = _END_OF_THINKING.search(text)
     thinking, rest = (text[: end.start()], text[end.end() :]) if end else (text, "")
     content, calls = _take_apart(rest, tools)
@@ -68,8 +67,8 @@ def faults(call: ToolCall, tools: Sequence[Tool]) -> list[str]:
     """What is wrong with a call to one of the `tools` shown, a line each; empty when it is valid.
 
     Arguments that the schema does not name are faults unless it declares `additionalProperties`.
-    Formats and defaults are not checked, nor a `pattern` that Python cannot compile. Raises UserError
-    where the tool's own schema is invalid or refers to another document.
+    Formats and defaults are not checked, nor a `pattern` that Python cannot compile. Raises
+    UserError where the tool's own schema is invalid or refers to another document.
     """
     from jsonschema.exceptions import SchemaError
     from referencing.exceptions import Unresolvable
@@ -83,9 +82,7 @@ def faults(call: ToolCall, tools: Sequence[Tool]) -> list[str]:
     except SchemaError as error:
         raise UserError(f"{call.name}: its schema is invalid: {error.message}") from None
     except Unresolvable as error:
-        raise UserError(
-            f"{call.name}: its schema refers to {error.ref}, which is not in it"
-        ) from None
+        raise UserError(f"{call.name}: its schema refers to {error.ref}, not in it") from None
     return [".".join(map(str, (call.name, *e.absolute_path))) + f": {e.message}" for e in errors]
 
 
@@ -127,7 +124,7 @@ def _schemas(tools: Sequence[Tool]) -> dict[str, dict[str, Any]]:
 
 
 def _types(schema: Any, root: dict[str, Any], seen: frozenset[str] = frozenset()) -> set[str]:
-    """The types that a schema allows, unions and local references flattened; string where it is mute."""
+    """The types that a schema allows, unions and local references flattened; or string."""
     if not isinstance(schema, dict):
         return {"string"}
     named = schema.get("type", [])
@@ -148,6 +145,8 @@ def _resolve(ref: str, root: dict[str, Any]) -> Any:
     node: Any = root if document == "#" else None
     for part in parts:
         key = unquote(part).replace("~1", "/").replace("~0", "~")
+        if isinstance(node, list):
+            node = {str(i): item for i, item in enumerate(node)}
         node = node.get(key) if isinstance(node, dict) else None
     return node
 
@@ -179,7 +178,10 @@ def _number(text: str) -> float | int:
 
 
 def _boolean(text: str) -> bool:
-    return {"true": True, "1": True, "false": False, "0": False}[text.lower().strip()]
+    word = text.lower().strip()
+    if word not in ("true", "1", "false", "0"):
+        raise ValueError
+    return word in ("true", "1")
 
 
 def _json(text: str) -> Any:
@@ -213,11 +215,11 @@ _NAMES = {
 
 @functools.lru_cache(maxsize=1024)
 def _validator(schema_json: str) -> "jsonschema.Draft202012Validator":
-    from jsonschema import Draft202012Validator, validators
+    from jsonschema import Draft202012Validator, FormatChecker, validators
     from referencing import Registry
 
     schema = json.loads(schema_json)
-    Draft202012Validator.check_schema(schema, format_checker=None)
+    Draft202012Validator.check_schema(schema, format_checker=FormatChecker(()))
     if "additionalProperties" not in schema:
         schema = {"unevaluatedProperties": False} | schema
     lenient = validators.extend(Draft202012Validator, {"pattern": _pattern})

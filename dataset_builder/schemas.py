@@ -10,18 +10,16 @@ import json
 import logging
 import os
 import re
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from core import artifacts, config, errors
 from core.errors import UserError
 from core.settings import SchemasSettings
-
-if TYPE_CHECKING:
-    from mcp.client._transport import TransportStreams
 
 TIMEOUT_SECONDS = 30.0
 SERVER_NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -176,12 +174,12 @@ def main(words: list[str]) -> int:
         return errors.DONE
     servers = read_config(source)
     answers = ask_all(servers)
-    _print_table(servers, answers)
-    failed = {name: answer for name, answer in answers.items() if isinstance(answer, Failure)}
+    _report(servers, answers)
+    failed = [name for name, answer in answers.items() if isinstance(answer, Failure)]
     if failed:
-        reasons = "; ".join(f"{name}: {failure.reason}" for name, failure in failed.items())
         raise UserError(
-            f"{source}: {len(failed)} of {len(servers)} servers failed, nothing was written; {reasons}"
+            f"{source}: {len(failed)} of {len(servers)} servers failed ({', '.join(failed)}), "
+            "nothing was written; mend or delete them and run again"
         )
     with artifacts.create(
         path,
@@ -201,8 +199,8 @@ def main(words: list[str]) -> int:
 
 
 def _server(name: str, entry: Any, where: str) -> Server:
-    if not SERVER_NAME.fullmatch(name):
-        raise UserError(f"{where}: a name has only letters, digits, - and _; rename it")
+    if not SERVER_NAME.fullmatch(name) or f"{name}.json" == artifacts.MANIFEST:
+        raise UserError(f"{where}: a name has only letters, digits, - and _, and is not manifest; rename it")
     if not isinstance(entry, dict):
         raise UserError(f"{where}: expected an object with a command or a url")
     kind = entry.get("type", "http" if "url" in entry else "stdio")
@@ -210,7 +208,7 @@ def _server(name: str, entry: Any, where: str) -> Server:
         raise UserError(f"{where}: type {kind!r} is not known; have {', '.join(TRANSPORTS)}")
     needed = "command" if kind == "stdio" else "url"
     if not entry.get(needed):
-        raise UserError(f"{where}: a {kind} server needs a {needed}; add it")
+        raise UserError(f"{where}: type {kind} needs a {needed}; add it")
     for key, allowed in (("args", list), ("env", dict), ("headers", dict)):
         if not isinstance(entry.get(key, allowed()), allowed):
             raise UserError(f"{where}: {key} must be {'a list' if allowed is list else 'an object'}")
@@ -263,7 +261,9 @@ async def _answer(server: Server) -> dict[str, Any] | Failure:
 async def _ask(server: Server, stderr: TextIO, statuses: list[int]) -> dict[str, Any]:
     from mcp import Client
 
-    async with Client(_connect(server, stderr, statuses)) as client:
+    # `legacy` is the handshake that deployed harnesses speak; the newest revision makes the same server
+    # write the keys of its schemas in another order, and the model sees that order.
+    async with Client(_connect(server, stderr, statuses), mode="legacy") as client:
         tools, cursor = [], None
         while True:
             page = await client.list_tools(cursor=cursor)
@@ -282,27 +282,26 @@ async def _ask(server: Server, stderr: TextIO, statuses: list[int]) -> dict[str,
 
 
 @contextlib.asynccontextmanager
-async def _connect(
-    server: Server, stderr: TextIO, statuses: list[int]
-) -> "AsyncIterator[TransportStreams]":
+async def _connect(server: Server, stderr: TextIO, statuses: list[int]) -> AsyncIterator[Any]:
     import httpx2
     from mcp import StdioServerParameters, stdio_client
     from mcp.client.sse import sse_client
     from mcp.client.streamable_http import streamable_http_client
-    from mcp.shared._httpx_utils import create_mcp_http_client
 
     async def note_status(response: httpx2.Response) -> None:
         statuses.append(response.status_code)
 
-    def http_client(**options: Any) -> httpx2.AsyncClient:
-        client = create_mcp_http_client(**options)
-        client.event_hooks = {"response": [note_status]}
-        return client
+    def http_client(
+        headers: dict[str, str] | None = None,
+        timeout: httpx2.Timeout | None = None,
+        auth: httpx2.Auth | None = None,
+    ) -> httpx2.AsyncClient:
+        hooks = {"response": [note_status]}
+        return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, event_hooks=hooks)
 
     if server.transport == "stdio":
-        parameters = StdioServerParameters(
-            command=server.command, args=server.args, env={**os.environ, **server.env}
-        )
+        environment = {**os.environ, **server.env}
+        parameters = StdioServerParameters(command=server.command, args=server.args, env=environment)
         async with stdio_client(parameters, errlog=stderr) as streams:
             yield streams
     elif server.transport == "sse":
@@ -312,7 +311,7 @@ async def _connect(
             yield streams
     else:
         async with (
-            http_client(headers=server.headers) as client,
+            http_client(server.headers, httpx2.Timeout(TIMEOUT_SECONDS)) as client,
             streamable_http_client(server.url, http_client=client) as streams,
         ):
             yield streams
@@ -332,6 +331,7 @@ def _reason(server: Server, error: Exception, statuses: list[int]) -> str:
     cause: BaseException = error
     while isinstance(cause, BaseExceptionGroup):
         cause = cause.exceptions[0]
+    detail = " ".join(str(cause).split())[:300]
     # The query of a url may carry a token.
     target = server.command or server.url.partition("?")[0]
     if isinstance(cause, TimeoutError):
@@ -345,8 +345,8 @@ def _reason(server: Server, error: Exception, statuses: list[int]) -> str:
     if statuses and statuses[-1] >= 400:
         return f"{target} answered HTTP {statuses[-1]}; correct the url or the type"
     if server.transport != "stdio" and not statuses:
-        return f"cannot reach {target} ({cause}); start the server or correct the url"
-    return f"{target} failed ({cause}); start it by hand to see why"
+        return f"cannot reach {target} ({detail}); start the server or correct the url"
+    return f"{target} failed ({detail}); start it by hand to see why"
 
 
 def _last_words(stderr: TextIO) -> str:
@@ -355,16 +355,16 @@ def _last_words(stderr: TextIO) -> str:
     return f" (it said: {' | '.join(lines[-3:])[-300:]})" if lines else ""
 
 
-def _print_table(
-    servers: Sequence[Server], answers: dict[str, dict[str, Any] | Failure]
-) -> None:
+def _report(servers: Sequence[Server], answers: dict[str, dict[str, Any] | Failure]) -> None:
     width = max(len("server"), *(len(server.name) for server in servers))
     print(f"{'server':<{width}}  tools  transport  protocol")
     for server in servers:
         answer = answers[server.name]
-        failed = isinstance(answer, Failure)
-        tools = "-" if failed else len(answer["tools"])
-        version = "failed" if failed else answer["protocol_version"]
+        if isinstance(answer, Failure):
+            tools, version = "-", "failed"
+            print(f"{server.name}: {answer.reason}", file=sys.stderr)
+        else:
+            tools, version = len(answer["tools"]), answer["protocol_version"]
         print(f"{server.name:<{width}}  {tools:>5}  {server.transport:<9}  {version}")
 
 

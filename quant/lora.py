@@ -18,6 +18,9 @@ CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
 DTYPES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 
+MEND = "a plain LoRA comes from: make train RETRAIN=1"
+OTHER_BASE = "an adapter merges into the base it was trained on: check PROFILE and RUN"
+
 PAIR = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<half>[AB])\.weight")
 WRAPPERS = re.compile(r"(\.base_layer)+$")
 
@@ -80,8 +83,8 @@ class MergeOp:
 def plan(adapter: Path, base: Mapping[str, TensorInfo]) -> list[MergeOp]:
     """What merging the PEFT adapter in the directory `adapter` does to the tensors of `base`.
 
-    Every tensor of the adapter belongs to exactly one operation, and its shapes fit. Raises UserError
-    naming the first that does not, and on every kind of adapter but plain LoRA.
+    Every tensor of the adapter belongs to exactly one operation, and its shapes fit. Raises
+    UserError naming the first that does not, and on every kind of adapter but plain LoRA.
     """
     config = read_config(adapter)
     modules: dict[str, dict[str, TensorInfo]] = {}
@@ -94,11 +97,11 @@ def plan(adapter: Path, base: Mapping[str, TensorInfo]) -> list[MergeOp]:
         if op.base.name in ops:
             raise UserError(
                 f"{a.file}: {a.name} and {ops[op.base.name].a.name} both change {op.base.name};"
-                " expected one pair a tensor: make train RETRAIN=1"
+                f" expected one pair a tensor; {MEND}"
             )
         ops[op.base.name] = op
     if not ops:
-        raise UserError(f"{adapter / WEIGHTS}: no LoRA tensors, nothing to merge: make train RETRAIN=1")
+        raise UserError(f"{adapter / WEIGHTS}: no LoRA tensors, nothing to merge; {MEND}")
     return list(ops.values())
 
 
@@ -110,7 +113,7 @@ def read_config(adapter: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise UserError(f"{path}: no such file: make train") from None
     except json.JSONDecodeError as error:
-        raise UserError(f"{path}: broken JSON ({error.msg}): make train RETRAIN=1") from None
+        raise UserError(f"{path}: broken JSON ({error.msg}); {MEND}") from None
     allowed = {
         "peft_type": ("LORA",),
         "bias": (None, "none"),
@@ -120,10 +123,10 @@ def read_config(adapter: Path) -> dict[str, Any]:
     for name, values in allowed.items():
         if config.get(name) not in values:
             wanted = " or ".join(repr(v) for v in values if v is not None)
-            raise UserError(f"{path}: {name} is {config.get(name)!r}, merge takes {wanted}; train anew with that")
+            raise UserError(f"{path}: {name} is {config.get(name)!r}, expected {wanted}; {MEND}")
     for name in SPECIAL:
         if config.get(name):
-            raise UserError(f"{path}: {name} is {config[name]!r}, merge does not take it yet; train anew without")
+            raise UserError(f"{path}: {name} is {config[name]!r}, expected none; {MEND}")
     return config
 
 
@@ -142,17 +145,18 @@ def as_tensor(info: TensorInfo, raw: bytearray) -> "torch.Tensor":
 def delta(op: MergeOp, a: "torch.Tensor", b: "torch.Tensor", expert: int) -> "torch.Tensor":
     """The change [O, I] of one piece of W: scaling * B @ A, rounded as PEFT rounds it on a CPU.
 
-    `a` and `b` are the whole of lora_A and lora_B. The result has their dtype, or W's where PEFT wraps
-    the parameter. Formulas: `Linear.get_delta_weight` and `ParamWrapper.get_delta_weight` in PEFT's
-    tuners/lora/layer.py (0.21).
+    `a` and `b` are the whole of lora_A and lora_B. The result has their dtype, or W's where PEFT
+    wraps the parameter. Formulas: `Linear.get_delta_weight` and `ParamWrapper.get_delta_weight` in
+    PEFT's tuners/lora/layer.py (0.21).
     """
     import torch
 
     if op.experts == 1:
         change = (b.float() @ a.float() * op.scaling).to(b.dtype)
     else:
-        change = b.view(len(b), -1, op.experts)[..., expert] @ a.view(op.experts, -1, a.shape[-1])[expert]
-        change *= op.scaling
+        own_b = b.view(len(b), -1, op.experts)[:, :, expert]
+        own_a = a.view(op.experts, -1, a.shape[-1])[expert]
+        change = own_b @ own_a * op.scaling
     return change.to(getattr(torch, DTYPES[op.base.dtype])) if op.parameter else change
 
 
@@ -161,14 +165,15 @@ def _pairs(tensors: Mapping[str, TensorInfo]) -> dict[str, tuple[TensorInfo, Ten
     for name, info in tensors.items():
         match = PAIR.fullmatch(name)
         if match is None:
-            kind = next((kind for part, kind in KINDS.items() if part in name), "no part of a LoRA pair")
-            raise UserError(f"{info.file}: {name} is {kind}, merge takes lora_A and lora_B only; train anew without")
+            kinds = [kind for part, kind in KINDS.items() if part in name]
+            what = kinds[0] if kinds else "no part of a LoRA pair"
+            raise UserError(f"{info.file}: {name} is {what}, expected lora_A and lora_B; {MEND}")
         halves.setdefault(match["module"], {})[match["half"]] = info
     for found in halves.values():
         if len(found) == 1:
             (half, info), *_ = found.items()
             other = "B" if half == "A" else "A"
-            raise UserError(f"{info.file}: {info.name} has no lora_{other} beside it: make train RETRAIN=1")
+            raise UserError(f"{info.file}: {info.name} has no lora_{other} beside it; {MEND}")
     return {module: (found["A"], found["B"]) for module, found in halves.items()}
 
 
@@ -179,38 +184,40 @@ def _operation(
     b: TensorInfo,
     modules: Mapping[str, dict[str, TensorInfo]],
 ) -> MergeOp:
-    # A text-only class names its layers model.layers; the checkpoint says model.language_model.layers.
-    found = modules.get(module) or modules.get(re.sub(r"^model\.", "model.language_model.", module), {})
+    # The text-only class says model.layers where the checkpoint says model.language_model.layers.
+    long_name = re.sub(r"^model\.", "model.language_model.", module)
+    found = modules.get(module) or modules.get(long_name, {})
     wrapped = {leaf: info for leaf, info in found.items() if _is_target(config, f"{module}.{leaf}")}
     candidates = wrapped or {leaf: info for leaf, info in found.items() if leaf == "weight"}
     if not candidates:
-        raise UserError(f"{a.file}: {a.name} has no tensor in the base; its adapter is another model's: check PROFILE, RUN")
-    fitting = []
+        raise UserError(f"{a.file}: {a.name} has no weight in the base; {OTHER_BASE}")
+    ops = []
     for leaf, info in candidates.items():
         name = f"{module}.{leaf}" if wrapped else module
         rank = _by_pattern(config.get("rank_pattern"), name, config["r"])
         alpha = _by_pattern(config.get("alpha_pattern"), name, config["lora_alpha"])
         if _fits(info, a, b, rank):
             scaling = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
-            fitting.append(MergeOp(base=info, a=a, b=b, scaling=scaling, parameter=bool(wrapped)))
-    if len(fitting) != 1:
+            ops.append(MergeOp(base=info, a=a, b=b, scaling=scaling, parameter=bool(wrapped)))
+    if len(ops) != 1:
         seen = ", ".join(f"{info.name} {list(info.shape)}" for info in candidates.values())
         raise UserError(
-            f"{a.file}: {a.name} {list(a.shape)} and lora_B {list(b.shape)} fit {len(fitting)} of {seen}"
-            f" at the rank in {CONFIG}; expected 1: check PROFILE, RUN"
+            f"{a.file}: {a.name} {list(a.shape)} and lora_B {list(b.shape)} fit {len(ops)} of"
+            f" {seen} at the rank that {CONFIG} says, expected one; {OTHER_BASE}"
         )
-    for info in (a, b, fitting[0].base):
+    for info in (a, b, ops[0].base):
         if info.dtype not in DTYPES:
-            raise UserError(f"{info.file}: {info.name} is {info.dtype}; expected one of {', '.join(DTYPES)}")
+            seen = f"{info.file}: {info.name} is {info.dtype}"
+            raise UserError(f"{seen}, expected one of {', '.join(DTYPES)}; {OTHER_BASE}")
     if a.dtype != b.dtype:
-        raise UserError(f"{a.file}: {a.name} is {a.dtype}, its lora_B {b.dtype}; expected one dtype")
-    return fitting[0]
+        raise UserError(f"{a.file}: {a.name} is {a.dtype} and its lora_B {b.dtype}; {MEND}")
+    return ops[0]
 
 
 def _fits(base: TensorInfo, a: TensorInfo, b: TensorInfo, rank: int) -> bool:
     experts = base.shape[0] if len(base.shape) == 3 else 1
-    inner = rank * experts
-    return inner > 0 and a.shape == (inner, base.shape[-1]) and b.shape == (*base.shape[-2:-1], inner)
+    inner, (*rows, columns) = rank * experts, base.shape[-2:]
+    return inner > 0 and a.shape == (inner, columns) and b.shape == (*rows, inner)
 
 
 def _is_target(config: dict[str, Any], name: str) -> bool:

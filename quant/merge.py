@@ -1,12 +1,12 @@
-"""Adapter + base checkpoint -> merged checkpoint, byte for byte the base but for the tensors it changes."""
+"""Adapter + base checkpoint -> merged checkpoint: the base's bytes but for the tensors adapted."""
 
 import math
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from core import artifacts, config, errors, shards
 from core.errors import UserError
@@ -16,33 +16,46 @@ from core.shards import TensorInfo
 from quant import lora
 from quant.lora import MergeOp
 
-CHUNK = 1 << 26
+if TYPE_CHECKING:
+    import torch
+
+CHUNK = 1 << 26  # bytes a system call
 
 
 def main(words: list[str]) -> int:
-    """Merge the run's adapter into its base: plan, validate, stream, verify."""
+    """Merge the run's adapter into its base: plan, validate, stream, verify; exit code 0.
+
+    Raises UserError before a byte is written on a missing or damaged input and on an adapter that
+    is not a plain LoRA of this base; after, on a delta that is not finite or too small to be kept.
+    """
     settings = config.parse(MergeSettings, words)
-    adapter_dir, target = settings.out_dir / "adapter", settings.merged_dir
-    base = base_manifest(settings)
+    profile, target = settings.profile, settings.merged_dir
+    base = artifacts.require(settings.base_dir, "base")
+    adapter_dir = settings.out_dir / "adapter"
+    adapter = artifacts.require(adapter_dir, "train")
     inputs = {
-        "adapter": artifacts.as_input(adapter_dir, artifacts.require(adapter_dir, "train")),
+        "adapter": artifacts.as_input(adapter_dir, adapter),
         "base": artifacts.as_input(settings.base_dir, base),
     }
+    trained_on = adapter["inputs"].get("base", inputs["base"])
+    if trained_on["sha256"] != inputs["base"]["sha256"]:
+        raise UserError(
+            f"{adapter_dir}: trained on another base than {settings.base_dir} is today;"
+            f" {lora.OTHER_BASE}, or make train RETRAIN=1"
+        )
     recorded = config.recorded(settings)
-    reasons = artifacts.differences(artifacts.read_manifest(target), recorded, inputs)
-    if not reasons:
+    if not artifacts.differences(artifacts.read_manifest(target), recorded, inputs):
         print(f"merge: up to date ({target})")
         return errors.DONE
-    print(f"merge: {target}: {'; '.join(reasons)}")
 
     start = time.monotonic()
-    size = sum(entry["bytes"] for entry in base["files"].values())
     tensors = shards.read_checkpoint(settings.base_dir)
     ops = lora.plan(adapter_dir, tensors)
+    size = sum(entry["bytes"] for entry in base["files"].values())
     with artifacts.create(
         target,
         kind="checkpoint",
-        profile=settings.profile.name,
+        profile=profile.name,
         run=settings.run,
         settings=recorded,
         inputs=inputs,
@@ -50,7 +63,7 @@ def main(words: list[str]) -> int:
         require_space(draft.path, size)
         copy_other_files(settings.base_dir, draft.path)
         changes = stream(settings.base_dir, draft.path, ops)
-        kept = tuple(p for p in (settings.profile.mtp_prefix, settings.profile.vision_prefix) if p)
+        kept = tuple(prefix for prefix in (profile.mtp_prefix, profile.vision_prefix) if prefix)
         verify(tensors, shards.read_checkpoint(draft.path), changes, kept)
         low, high = min(changes.values()), max(changes.values())
         mean = sum(changes.values()) / len(changes)
@@ -67,49 +80,35 @@ def main(words: list[str]) -> int:
     return errors.DONE
 
 
-def base_manifest(settings: MergeSettings) -> dict[str, Any]:
-    """The manifest of the base: its own where we made it, else the one kept beside a download.
-
-    A download is hashed when first seen, and later only where its files changed.
-    """
-    profile = settings.profile
-    if profile.embedded:
-        return artifacts.require(settings.base_dir, "base")
-    if not settings.base_dir.is_dir():
-        raise UserError(f"{settings.base_dir} is not there yet: make base")
-    recorded = settings.models_dir / ".manifests" / f"{profile.base_name}.json"
-    return artifacts.record(settings.base_dir, recorded, kind="checkpoint", profile=profile.name)
-
-
 def require_space(directory: Path, needed: int) -> None:
     """UserError where the disk of `directory` has not `needed` bytes free."""
     free = shutil.disk_usage(directory).free
     if free < needed:
         raise UserError(
-            f"{directory.parent}: the merged checkpoint needs {needed / 1e6:,.0f} MB, {free / 1e6:,.0f} MB are"
-            " free: free some, or point MODELS_DIR elsewhere"
+            f"{directory}: {free / 1e6:,.0f} MB free, the merged checkpoint takes"
+            f" {needed / 1e6:,.0f}: free some, or point MODELS_DIR elsewhere"
         )
 
 
 def copy_other_files(base: Path, target: Path) -> None:
     """Copy config, tokenizer and index: all but the manifest, hidden files and weights.
 
-    Hidden is what a download tool leaves (`.cache/`); safetensors files outside the index would bring the
-    unmerged weights along.
+    Hidden is what a download tool leaves (`.cache/`). A safetensors file outside the index would
+    bring unmerged weights along.
     """
     for name, file in artifacts.payload(base).items():
-        if file.suffix == ".safetensors" or any(part.startswith(".") for part in Path(name).parts):
-            continue
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, target / name)
-        (target / name).chmod(0o644)
+        hidden = any(part.startswith(".") for part in Path(name).parts)
+        if not hidden and file.suffix != ".safetensors":
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target / name)
+            (target / name).chmod(0o644)
 
 
-def stream(base: Path, target: Path, ops: list[MergeOp]) -> dict[str, float]:
+def stream(base: Path, target: Path, ops: Sequence[MergeOp]) -> dict[str, float]:
     """Write every shard of `base` to `target`, the same but for the tensors of `ops`.
 
-    Holds one pair of adapter matrices and one piece of a tensor in memory. Returns ||D|| / ||W|| (D before
-    its sum with W is rounded) by tensor name. Raises UserError on a delta that is not finite.
+    Holds one pair of adapter matrices and one piece of a tensor in memory. Returns ||D|| / ||W|| by
+    tensor name, D as it is before the sum is rounded. UserError on a delta that is not finite.
     """
     files = shards.shard_files(base)
     progress = Progress("merge: shards", len(files))
@@ -130,36 +129,37 @@ def stream(base: Path, target: Path, ops: list[MergeOp]) -> dict[str, float]:
 
 
 def write_merged(op: MergeOp, out: IO[bytes]) -> float:
-    """Write W + D where W lies, and return ||D|| / ||W||."""
+    """Write W + D to where W lies in its shard, and return ||D|| / ||W||."""
     a, b = lora.load(op.a), lora.load(op.b)
     weight_square = delta_square = 0.0
     for expert, piece in enumerate(op.pieces):
         raw = bytearray(shards.read_bytes(piece))
         weight, delta = lora.as_tensor(piece, raw), lora.delta(op, a, b, expert)
-        weight_square += weight.float().norm().item() ** 2
-        delta_square += delta.float().norm().item() ** 2
-        if delta.any():  # adding +0 would turn a weight of -0 into +0
-            weight += delta  # in place as in PEFT, so that the sum with an fp32 delta is rounded once
+        weight_square += _norm(weight) ** 2
+        delta_square += _norm(delta) ** 2
+        if delta.count_nonzero():  # adding +0 would turn a weight of -0 into +0
+            weight += delta  # in place, as PEFT does: the sum with an fp32 delta is rounded once
         out.seek(piece.start)
         out.write(raw)
     change = math.sqrt(delta_square / (weight_square or 1.0))
     if not math.isfinite(change):
-        raise UserError(f"{op.b.file}: the delta of {op.base.name} is not finite: make train RETRAIN=1, at a lower LEARNING_RATE")
+        raise UserError(
+            f"{op.b.file}: the delta of {op.base.name} is not finite:"
+            " make train RETRAIN=1, at a lower LEARNING_RATE"
+        )
     return change
 
 
 def copy_range(source: IO[bytes], out: IO[bytes], start: int, stop: int) -> None:
     """Copy the bytes `[start, stop)` to the same place in `out`, inside the kernel where it can."""
-    out.flush()
     while start < stop:
         count = min(CHUNK, stop - start)
         try:
             copied = os.copy_file_range(source.fileno(), out.fileno(), count, start, start)
         except (AttributeError, OSError):  # not on macOS, nor between some file systems
-            copied = 0
-        copied = copied or os.pwrite(out.fileno(), os.pread(source.fileno(), count, start), start)
+            copied = os.pwrite(out.fileno(), os.pread(source.fileno(), count, start), start)
         if not copied:
-            raise UserError(f"{source.name}: shorter than a moment ago; run again when nothing writes to it")
+            raise UserError(f"{source.name}: ended at byte {start} of {stop}: make base merge")
         start += copied
 
 
@@ -169,24 +169,20 @@ def verify(
     changes: Mapping[str, float],
     kept: tuple[str, ...],
 ) -> None:
-    """Check a finished merge from its files.
+    """Check a finished merge by reading it.
 
-    Names, dtypes, shapes and byte ranges equal the base's; a tensor's bytes differ exactly where its delta is
-    not zero (UserError where rounding ate all of it); the bytes of tensors under the prefixes `kept` (MTP,
-    vision) that no delta touches are compared with the base's. The rest is copied range by range and not read
-    again.
+    Names, dtypes, shapes and byte ranges equal the base's. A tensor with a delta differs from the
+    base's; UserError where rounding lost all of it. Tensors under the prefixes `kept` (MTP, vision)
+    without a delta equal the base's. The others were copied range by range and are not read again.
     """
-    assert _layout(merged) == _layout(base), "the merged checkpoint has another layout than its base"
+    assert _layout(merged) == _layout(base), "the merged checkpoint is laid out anew"
     for name, info in base.items():
-        if name in changes:
-            same, change = same_bytes(info, merged[name]), changes[name]
-            assert same or change, f"{name} changed although its delta is zero"
-            if same and change:
-                raise UserError(
-                    f"{name}: its delta (relative {change:.1g}) is lost in rounding to {info.dtype}:"
-                    " make train RETRAIN=1, for longer or at a higher LEARNING_RATE"
-                )
-        elif name.startswith(kept):
+        if changes.get(name) and same_bytes(info, merged[name]):
+            raise UserError(
+                f"{name}: its delta, {changes[name]:.1g} of the weight, is lost in rounding to"
+                f" {info.dtype}: make train RETRAIN=1, at a higher LEARNING_RATE"
+            )
+        if name not in changes and name.startswith(kept):
             assert same_bytes(info, merged[name]), f"{name} is not the base's"
 
 
@@ -200,6 +196,12 @@ def same_bytes(one: TensorInfo, other: TensorInfo) -> bool:
             if left.read(count) != right.read(count):
                 return False
     return True
+
+
+def _norm(tensor: "torch.Tensor") -> float:
+    import torch
+
+    return torch.linalg.vector_norm(tensor.float()).item()
 
 
 def _layout(tensors: Mapping[str, TensorInfo]) -> dict[str, tuple[Any, ...]]:

@@ -15,7 +15,11 @@ SHARED_EXPERT = (
     "mlp.shared_expert.up_proj",
     "mlp.shared_expert.down_proj",
 )
-FAMILIES = {"attention": ATTENTION, "gated_deltanet": GATED_DELTANET, "shared_expert": SHARED_EXPERT}
+FAMILIES = {
+    "attention": ATTENTION,
+    "gated_deltanet": GATED_DELTANET,
+    "shared_expert": SHARED_EXPERT,
+}
 LAYERS_PREFIX = "model.language_model.layers"
 VISION_PREFIX = "model.visual."
 MTP_PREFIX = "mtp."

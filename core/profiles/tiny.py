@@ -1,4 +1,4 @@
-"""The embedded default: a real qwen3_5_moe checkpoint in small, made and trained on a laptop's CPU."""
+"""The embedded default: a real qwen3_5_moe checkpoint in small, made on a laptop's CPU."""
 
 from core.profile import Data, Gate, Lora, Profile, Train
 from core.profiles import qwen3_6_35b_a3b as qwen
@@ -13,12 +13,25 @@ PROFILE = Profile(
     backends=("plain",),
     lora=Lora(rank=16, alpha=32, dropout=0.0, targets=tuple(qwen.FAMILIES)),
     train=Train(
-        lr=5e-3, schedule="linear", epochs=3, max_length=1024, batch=8, dtype="float32", adam_beta2=0.98
+        lr=5e-3,
+        schedule="linear",
+        epochs=3,
+        max_length=1024,
+        batch=8,
+        dtype="float32",
+        adam_beta2=0.98,
     ),
     data=Data(
         tools_shown=3,
         rows={"mcp_calls": 700, "skills": 120, "no_tool": 80, "recovery": 80, "replay": 150},
-        eval_rows={"mcp_calls": 200, "synonyms": 100, "skills": 40, "no_tool": 60, "recovery": 40, "replay": 150},
+        eval_rows={
+            "mcp_calls": 200,
+            "synonyms": 100,
+            "skills": 40,
+            "no_tool": 60,
+            "recovery": 40,
+            "replay": 150,
+        },
         skill_prompt="description",
     ),
     families=qwen.FAMILIES,

@@ -2,20 +2,18 @@
 
 import json
 import random
-import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedTokenizerFast
+import trl
 
-from core import chat, generate, render, shards, toolcalls
+from core import artifacts, chat, generate, render, shards, toolcalls
 from core.chat import Row
 from core.errors import UserError
 from core.profile import Profile
 from trainer.tiny import corpus, model, pretrain, tokenizer
 
-SHIPPED = Path(__file__).parent / "checkpoint"
 BPE = "bpe.json"
 VOCAB = 1500
 SHARD_BYTES = 1_500_000
@@ -24,16 +22,12 @@ HELD_OUT_SEED = 9_000_000
 
 def chat_template(profile: Profile) -> str:
     """The chat template that the installed trl ships; UserError where it is not the expected one."""
-    import trl
-
     path = Path(str(trl.__file__)).parent / "chat_templates" / profile.template_source
-    from core.artifacts import file_sha256
-
-    found = file_sha256(path)
+    found = artifacts.file_sha256(path)
     if found != profile.chat_template:
         raise UserError(
-            f"trl {trl.__version__}: {profile.template_source} is not the template that PROFILE={profile.name} "
-            f"expects (sha256 {found[:12]}, expected {profile.chat_template[:12]}): make env"
+            f"trl {trl.__version__}: {profile.template_source} is not what PROFILE={profile.name} expects "
+            f"(sha256 {found[:12]}, expected {profile.chat_template[:12]}): make env"
         )
     return path.read_text(encoding="utf-8")
 
@@ -48,21 +42,19 @@ def train(directory: Path, template: str, plan: pretrain.Plan) -> dict[str, Any]
     )
     tokenizer.save_bpe(tokenizer.train_bpe(texts, VOCAB), directory / BPE)
     complete = tokenizer.assemble(tokenizer.load_bpe(directory / BPE), template)
-    config = model.make_config(complete, len(complete))
+    config = model.make_config(complete)
     net = model.make_model(config, plan.seed)
     loss = pretrain.train_model(net, complete, stages, plan)
     head = model.make_mtp(config, plan.seed)
     accepted = pretrain.train_mtp(net, head, complete, stages[-1][: plan.mtp_steps * plan.batch], plan)
-    shards.write_checkpoint(
-        directory, model.checkpoint_tensors(net, head), max_shard_bytes=SHARD_BYTES
-    )
+    shards.write_checkpoint(directory, model.checkpoint_tensors(net, head), max_shard_bytes=SHARD_BYTES)
     return {"loss": round(loss, 4), "mtp_accepted": round(accepted, 3), "steps": plan.steps}
 
 
-def complete_checkpoint(directory: Path, template: str) -> PreTrainedTokenizerFast:
-    """Beside shards and BPE, write all else that the hub's checkpoint has; returns the tokenizer."""
+def complete_checkpoint(directory: Path, template: str) -> Any:
+    """From shards and BPE to all that the hub's checkpoint has; returns the tokenizer."""
     complete = tokenizer.assemble(tokenizer.load_bpe(directory / BPE), template)
-    config = model.make_config(complete, len(complete))
+    config = model.make_config(complete)
     config.dtype = torch.bfloat16
     config.save_pretrained(directory)
     complete.save_pretrained(directory)
@@ -85,12 +77,6 @@ def complete_checkpoint(directory: Path, template: str) -> PreTrainedTokenizerFa
     for file in directory.iterdir():
         file.chmod(0o644)
     return complete
-
-
-def copy_shipped(directory: Path) -> None:
-    """Copy the shipped weights and BPE."""
-    for file in sorted(SHIPPED.iterdir()):
-        shutil.copyfile(file, directory / file.name)
 
 
 def measure(directory: Path, rows_each: int) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from core.chat import Row, Tool
 
 REPLAY_SEED, REPLAY_ROWS = 7_000_000, 320
 
-ONSETS = "b c d f g k l m n p r s t v z br tr pl gr ch".split()
-VOWELS = "a e i o u".split()
+ONSETS = ("b c d f g k l m n p r s t v z br tr pl gr ch").split()
+VOWELS = ["a", "e", "i", "o", "u"]
 CODAS = ["", "", "", "n", "r", "s", "l"]
 LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ"
 
@@ -69,7 +69,10 @@ class Known:
         for name, kind in self.parameters:
             properties[name] = _property(kind)
             if rng.random() < 0.15 and kind not in ("int", "list"):
-                properties[name] = {"description": f"The {name} of the {self.name.split('_')[-1]}", "type": "string"}
+                properties[name] = {
+                    "description": f"The {name} of the {self.name.split('_')[-1]}",
+                    "type": "string",
+                }
         if rng.random() < 0.2:
             extra = rng.choice(PARAMETERS)
             optional = {"default": rng.randint(1, 20), "type": "integer"}
@@ -99,14 +102,16 @@ def _property(kind: str) -> dict[str, Any]:
 
 def _known(name: str, description: str, parameters: str, spanish: str, english: str) -> Known:
     pairs = tuple((p.split(":")[0], p.split(":")[1]) for p in parameters.split())
-    wordings = tuple((True, w) for w in spanish.split(" | ")) + tuple((False, w) for w in english.split(" | "))
+    wordings = tuple((True, w) for w in spanish.split(" | ")) + tuple(
+        (False, w) for w in english.split(" | ")
+    )
     return Known(name, description, pairs, wordings)
 
 
 KNOWN = (
-    _known("meteo__get_weather", "Tells the weather of a city for today and the next days", "city:name",
-           "¿Qué tiempo hace en {city}? | Dime el tiempo en {city} | ¿Lloverá hoy en {city}?",
-           "What is the weather in {city}? | Tell me the weather for {city} please | Will it rain in {city}?"),
+    _known("meteo__get_weather", "Tells the weather of a city now and tomorrow", "city:name",
+           "¿Qué tiempo hace en {city}? | Dime el tiempo en {city} | ¿Lloverá en {city}?",
+           "What is the weather in {city}? | Tell me the weather for {city} | Will it rain in {city}?"),
     _known("office__book_room", "Books a meeting room for a number of people", "room:name people:int",
            "Reserva la sala {room} para {people} personas | Necesito la sala {room} para {people}",
            "Book room {room} for {people} people | I need the room {room} for {people}"),
@@ -138,35 +143,64 @@ KNOWN = (
            "Share {photos} with {person} | Let {person} see {photos}"),
     _known("travel__find_train", "Finds trains from one station to another on a date",
            "origin:name target:name date:date",
-           "Busca un tren de {origin} a {target} el {date} | Tren desde {origin} hasta {target} para el {date}",
+           "Busca un tren de {origin} a {target} el {date} | Tren de {origin} hasta {target} para el {date}",
            "Find a train from {origin} to {target} on {date} | Train {origin} to {target}, day {date}"),
 )  # fmt: skip
 
 VERBS = (
-    "make list drop move copy read sync pack push pull draw scan lock fetch merge start stop check clean print "
-    "get set add show create convert change switch record reset log view update search open close"
+    "make list drop move copy read sync pack push pull draw scan lock fetch merge start stop check clean "
+    "print get set add show create convert change switch record reset log view update search open close"
 ).split()
 NOUNS = (
     "user team task disk page shop song game plan lamp door cart film node port rule form menu pool ring "
-    "time zone branch file work tree area message history state difference version content item list source"
+    "time zone branch file work tree area message history state difference version content item list "
+    "source"
 ).split()
 PARAMETERS = (
-    "name id label kind size level zone group key value tag host count mode target source unit user team note "
-    "path file files message branch_name base_name repo_name max_size start_date end_date user_id file_path"
+    "name id label kind size level zone group key value tag host count mode target source unit user team "
+    "note path file files message branch_name base_name repo_name max_size start_date end_date user_id "
+    "file_path"
 ).split()
-LINKS = "of a the an in from to for with and its that are is by at on given one all between not yet into".split()
+LINKS = [
+    "of",
+    "a",
+    "the",
+    "an",
+    "in",
+    "from",
+    "to",
+    "for",
+    "with",
+    "and",
+    "its",
+    "that",
+    "are",
+    "is",
+    "by",
+    "at",
+    "on",
+    "given",
+    "one",
+    "all",
+    "between",
+    "not",
+    "yet",
+    "into",
+]
 
 
 def invented(rng: random.Random) -> Known:
     """A tool that exists only in this one conversation: the model must read its schema to call it."""
     server = rng.choice([word(rng, 1), word(rng, 2), rng.choice(NOUNS)])
-    parts = rng.choice([
-        [rng.choice(VERBS), rng.choice(NOUNS)],
-        [server, rng.choice(VERBS), rng.choice(NOUNS)],
-        [rng.choice(VERBS), word(rng, 2)],
-        [server, rng.choice(VERBS)],
-        [word(rng, 2), word(rng, 1)],
-    ])
+    parts = rng.choice(
+        [
+            [rng.choice(VERBS), rng.choice(NOUNS)],
+            [server, rng.choice(VERBS), rng.choice(NOUNS)],
+            [rng.choice(VERBS), word(rng, 2)],
+            [server, rng.choice(VERBS)],
+            [word(rng, 2), word(rng, 1)],
+        ]
+    )
     kinds = [k for k in VALUES if k != "list"]
     parameters = tuple(
         (name if rng.random() < 0.75 else word(rng, 2), rng.choice([*kinds, "word", "path", "list"]))
@@ -246,7 +280,9 @@ def _single(rng: random.Random, invented_share: float, max_tools: int) -> Row:
         value = next(iter(arguments.values()))
         messages += [
             chat.result(rng.choice(["ok", "done", f"saved as {word(rng)}"])),
-            chat.say(("Listo: " if spanish else "Done: ") + quote(rng, value, spanish) + ".", think="Tool done."),
+            chat.say(
+                ("Listo: " if spanish else "Done: ") + quote(rng, value, spanish) + ".", think="Tool done."
+            ),
         ]
     bucket = "invented" if new else "known"
     return _row(bucket, rng.choice(SYSTEMS), _shown(rng, wanted, *others), messages)
@@ -299,7 +335,12 @@ def _shown(rng: random.Random, *tools: Known) -> list[Tool]:
 
 def _row(bucket: str, system: str, tools: list[Tool], messages: list[chat.Message]) -> Row:
     return Row(
-        id="", bucket=bucket, group=bucket, split="train", tools=tools, messages=chat.system(system) + messages
+        id="",
+        bucket=bucket,
+        group=bucket,
+        split="train",
+        tools=tools,
+        messages=chat.system(system) + messages,
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedTokenizerFast, Qwen3_5MoeConfig, Qwen3_5MoeForConditionalGeneration
+from transformers import Qwen3_5MoeConfig, Qwen3_5MoeForConditionalGeneration
 from transformers.models.qwen3_5_moe.modeling_qwen3_5_moe import (
     Qwen3_5MoeDecoderLayer,
     Qwen3_5MoeRMSNorm,
@@ -16,12 +16,12 @@ LAYERS = ("linear_attention", "full_attention") * 2
 EMBEDDING_STD = 0.5
 
 
-def make_config(tokenizer: PreTrainedTokenizerFast, template_vocab: int) -> Qwen3_5MoeConfig:
-    """The configuration; `template_vocab` is the tokenizer's length, padded up to a multiple of 64."""
-    ids = tokenizer.convert_tokens_to_ids
+def make_config(tokenizer: Any) -> Qwen3_5MoeConfig:
+    """The configuration for a tokenizer, its vocabulary padded up to a multiple of 64."""
+    ids: Any = tokenizer.convert_tokens_to_ids
     quarter = HEAD_DIM // 4
     text = {
-        "vocab_size": -(-template_vocab // 64) * 64,
+        "vocab_size": -(-len(tokenizer) // 64) * 64,
         "hidden_size": HIDDEN,
         "num_hidden_layers": len(LAYERS),
         "layer_types": list(LAYERS),
@@ -105,7 +105,7 @@ class MtpHead(nn.Module):
 
     def __init__(self, config: Qwen3_5MoeConfig) -> None:
         super().__init__()
-        text = config.text_config
+        text: Any = config.text_config
         self.fc = nn.Linear(2 * text.hidden_size, text.hidden_size, bias=False)
         self.pre_fc_norm_embedding = Qwen3_5MoeRMSNorm(text.hidden_size, eps=text.rms_norm_eps)
         self.pre_fc_norm_hidden = Qwen3_5MoeRMSNorm(text.hidden_size, eps=text.rms_norm_eps)
@@ -113,7 +113,7 @@ class MtpHead(nn.Module):
         self.norm = Qwen3_5MoeRMSNorm(text.hidden_size, eps=text.rms_norm_eps)
 
     def forward(self, hidden: Tensor, embedded: Tensor, rope: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
-        """`hidden` and `embedded` (B, T, H), `mask` (1, 1, T, T) additive -> states (B, T, H) for the LM head."""
+        """`hidden`, `embedded` (B, T, H), additive `mask` (1, 1, T, T) -> states (B, T, H)."""
         both = torch.cat([self.pre_fc_norm_embedding(embedded), self.pre_fc_norm_hidden(hidden)], dim=-1)
         states = self.layers[0](self.fc(both), position_embeddings=rope, attention_mask=mask)
         return self.norm(states)
@@ -131,14 +131,16 @@ def make_mtp(config: Qwen3_5MoeConfig, seed: int) -> MtpHead:
 
 def checkpoint_tensors(model: nn.Module, mtp: MtpHead) -> dict[str, Tensor]:
     """Every tensor in BF16 under the name that the hub's checkpoint gives it; experts stay fused."""
-    tensors = {name: tensor for name, tensor in model.state_dict().items()}
+    tensors = dict(model.state_dict())
     tensors |= {f"mtp.{name}": tensor for name, tensor in mtp.state_dict().items()}
     return {name: tensor.detach().to(torch.bfloat16) for name, tensor in tensors.items()}
 
 
 def _start(name: str, parameter: Any) -> None:
     residual = re.search(r"o_proj|out_proj|down_proj", name)
-    if name.endswith(("experts.gate_up_proj", "experts.down_proj")) or re.search(r"proj\w*\.weight$|fc\.weight$", name):
+    if name.endswith(("experts.gate_up_proj", "experts.down_proj")) or re.search(
+        r"proj\w*\.weight$|fc\.weight$", name
+    ):
         parameter.normal_(0, parameter.shape[-1] ** -0.5 * (0.5 if residual else 1.0))
     elif name.endswith("mlp.gate.weight"):
         parameter.normal_(0, 0.4 * HIDDEN**-0.5)

@@ -1,4 +1,4 @@
-"""Pre-training of the tiny base: fixed steps and seed, a curriculum from one tool to three, then the MTP head."""
+"""Pre-training of the tiny base: fixed steps and seed, from one tool to three, then the MTP head."""
 
 import random
 from collections.abc import Iterator
@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
-from transformers import PreTrainedTokenizerFast
 
 from core.chat import Row
 from core.progress import Progress
@@ -54,7 +53,9 @@ def stage_rows(plan: Plan) -> list[list[Row]]:
     return stages
 
 
-def batches(samples: list[Rendered], size: int, pad: int, rng: random.Random) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(
+    samples: list[Rendered], size: int, pad: int, rng: random.Random
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Shuffled batches of like length: `input_ids` and `labels`, both (B, T), padded on the right."""
     order = list(range(len(samples)))
     rng.shuffle(order)
@@ -69,7 +70,7 @@ def batches(samples: list[Rendered], size: int, pad: int, rng: random.Random) ->
             yield torch.tensor(ids), torch.tensor(labels)
 
 
-def train_model(model: Any, tokenizer: PreTrainedTokenizerFast, stages: list[list[Row]], plan: Plan) -> float:
+def train_model(model: Any, tokenizer: Any, stages: list[list[Row]], plan: Plan) -> float:
     """Train all language parameters in place; returns the mean loss of the last fifty steps."""
     model.model.visual.requires_grad_(False)
     parameters = [p for p in model.parameters() if p.requires_grad]
@@ -95,7 +96,7 @@ def train_model(model: Any, tokenizer: PreTrainedTokenizerFast, stages: list[lis
     return sum(losses[-50:]) / len(losses[-50:])
 
 
-def train_mtp(model: Any, mtp: MtpHead, tokenizer: PreTrainedTokenizerFast, rows: list[Row], plan: Plan) -> float:
+def train_mtp(model: Any, mtp: MtpHead, tokenizer: Any, rows: list[Row], plan: Plan) -> float:
     """Train the MTP head on the frozen model; returns the share of the last drafts that were accepted."""
     model.requires_grad_(False)
     optimiser = torch.optim.AdamW(mtp.parameters(), lr=plan.lr / 2, betas=(0.9, 0.98), weight_decay=0.0)

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -68,7 +69,9 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
 def save_bpe(bare: Tokenizer, path: Path) -> None:
     """Store vocabulary and merges alone."""
     model = json.loads(bare.to_str())["model"]
-    path.write_text(json.dumps({"vocab": model["vocab"], "merges": model["merges"]}, ensure_ascii=False) + "\n")
+    path.write_text(
+        json.dumps({"vocab": model["vocab"], "merges": model["merges"]}, ensure_ascii=False) + "\n"
+    )
 
 
 def load_bpe(path: Path) -> Tokenizer:
@@ -79,7 +82,7 @@ def load_bpe(path: Path) -> Tokenizer:
     return bare
 
 
-def assemble(bare: Tokenizer, template: str) -> PreTrainedTokenizerFast:
+def assemble(bare: Tokenizer, template: str) -> Any:
     """The complete tokenizer: BPE, special tokens, markup, schema phrases, the template's phrases."""
     bare.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
     phrases = (*MARKUP, *SCHEMA, *template_phrases(template))
@@ -106,8 +109,10 @@ def template_phrases(template: str) -> list[str]:
 
 def _set_rules(bare: Tokenizer) -> None:
     bare.normalizer = normalizers.NFC()
-    bare.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(SPLIT), "isolated"),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-    ])
+    bare.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(SPLIT), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     bare.decoder = decoders.ByteLevel()

@@ -1,0 +1,163 @@
+# Forja: teach the model that you serve. `make` prints this help, `make -n <target>` the exact commands.
+
+# ---- Settings: edit here, or for once on the command line: make train LORA_RANK=8 ----
+# model and task: core/profiles/<name>.py
+PROFILE := tiny
+# name of the run; what it makes is under out/<name>/ and MODELS_DIR/<name>/
+RUN := $(PROFILE)
+# where checkpoints live: a fast local disk
+MODELS_DIR := models
+# MCP servers, in the format of Claude Code's .mcp.json
+MCP_CONFIG := examples/mcp.json
+# folders with <skill>/SKILL.md, separated by spaces
+SKILLS_DIRS := examples/skills
+# how your users ask for the tools
+REQUESTS := examples/requests.yaml
+# prompts of what the model already does well, answered anew by the base so that it is not forgotten
+REPLAY := examples/replay.jsonl
+# tools in a prompt; blank = the profile's
+TOOLS_SHOWN :=
+# seed of the training rows
+DATA_SEED := 0
+# seed of the held-out rows: 0-4 for published figures, 100 and up while developing
+EVAL_SEED := 0
+# unsloth or plain; blank = the first of the profile's that can run here
+BACKEND :=
+# LoRA rank; blank = the profile's, as all that follow
+LORA_RANK :=
+# LoRA alpha; the update is scaled by alpha / rank
+LORA_ALPHA :=
+# dropout before lora_A
+LORA_DROPOUT :=
+# peak learning rate
+LEARNING_RATE :=
+# passes over the training rows
+EPOCHS :=
+# rows a step on the device
+BATCH_SIZE :=
+# tokens; longer rows are dropped and counted, never cut
+MAX_LENGTH :=
+# seed of the adapter's start and of the order of rows
+TRAIN_SEED := 0
+# 1 = train anew over an adapter of other settings
+RETRAIN :=
+# held-out rows a bucket; blank = all
+EVAL_LIMIT :=
+# 1 = train the embedded base from nothing (about ten minutes)
+REBUILD :=
+# address of a wheel index with torch's CPU build, for Linux without a GPU; blank = pip's own
+TORCH_INDEX :=
+# ---- Machinery ----
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.SUFFIXES:
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+.DEFAULT_GOAL := help
+ifeq ($(filter oneshell,$(.FEATURES)),)
+$(error GNU Make 4 is needed, this is $(MAKE_VERSION); on macOS: brew install make, then gmake)
+endif
+
+# Which settings reach which stage: core/settings.py, compared by a test.
+PLACE := PROFILE RUN MODELS_DIR
+BASE_SETTINGS := $(PLACE) REBUILD
+VERIFY_SETTINGS := $(PLACE) BACKEND
+SCHEMAS_SETTINGS := $(PLACE) MCP_CONFIG
+DATASET_SETTINGS := $(PLACE) SKILLS_DIRS REQUESTS REPLAY TOOLS_SHOWN MAX_LENGTH DATA_SEED EVAL_SEED
+TRAIN_SETTINGS := $(PLACE) BACKEND LORA_RANK LORA_ALPHA LORA_DROPOUT LEARNING_RATE EPOCHS BATCH_SIZE \
+	MAX_LENGTH TRAIN_SEED RETRAIN
+MERGE_SETTINGS := $(PLACE)
+EVAL_SETTINGS := $(PLACE) EVAL_LIMIT
+STAGE_SETTINGS := $(sort $(BASE_SETTINGS) $(VERIFY_SETTINGS) $(SCHEMAS_SETTINGS) $(DATASET_SETTINGS) \
+	$(TRAIN_SETTINGS) $(MERGE_SETTINGS) $(EVAL_SETTINGS))
+SETTINGS := $(STAGE_SETTINGS) TORCH_INDEX
+
+PYTHON := python3
+PY := .venv/bin/python
+ENV := .venv/.complete
+quote = '$(subst ','\'',$(strip $1))'
+args = $(foreach name,$1,$(name)=$(call quote,$($(name))))
+typed := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(filter-out -%,$(name))))
+unknown := $(filter-out $(SETTINGS) PYTHON MAKEFLAGS,$(typed))
+ifneq ($(unknown),)
+$(error $(shell $(PYTHON) -m core.settings refuse $(unknown) 2>&1))
+endif
+ifneq ($(words $(RUN)),1)
+$(error RUN='$(RUN)': expected one word)
+endif
+
+##@ The chain: each stage builds what it needs first and says when there is nothing to do
+.PHONY: all env base verify schemas dataset train merge eval
+all: eval ## everything, from nothing to the measured gain
+
+env: $(ENV) ## install Python packages into .venv and the MCP servers into .venv-mcp
+
+base: $(ENV) ## the base checkpoint: made here (PROFILE=tiny) or looked for
+	$(PY) -m trainer.base $(call args,$(BASE_SETTINGS))
+
+verify: base ## check the machine and the checkpoint
+	$(PY) -m trainer.verify $(call args,$(VERIFY_SETTINGS))
+
+schemas: $(ENV) ## ask every MCP server for its tools
+	$(PY) -m dataset_builder.schemas $(call args,$(SCHEMAS_SETTINGS))
+
+dataset: base verify schemas ## build, check and split the training rows
+	$(PY) -m dataset_builder.build $(call args,$(DATASET_SETTINGS))
+
+train: dataset ## train the LoRA adapter; never overwrites one of other settings
+	$(PY) -m trainer.train $(call args,$(TRAIN_SETTINGS))
+
+merge: train ## merge the adapter into the base's shards
+	$(PY) -m quant.merge $(call args,$(MERGE_SETTINGS))
+
+eval: merge ## measure base and merged on the held-out rows
+	$(PY) -m eval.suite $(call args,$(EVAL_SETTINGS))
+
+##@ Looking
+.PHONY: help settings
+help: ## this text
+	@awk '/^##@/ {printf "\n%s\n", substr($$0, 5)} \
+		match($$0, /^[a-z-]+:.*## /) {split($$0, part, ":"); \
+		printf "  %-14s %s\n", part[1], substr($$0, RSTART + RLENGTH)}' Makefile
+	@printf '\nSettings (make settings shows the values in force)\n'
+	@awk '/^# ---- Machinery/ {exit} /^# [^-]/ {text = substr($$0, 3)} \
+		/^[A-Z_]+ :=/ {name = $$1; sub(/^[^=]*= ?/, ""); printf "  %-14s %-22s %s\n", name, $$0, text}' Makefile
+
+settings: $(ENV) ## every setting, its value and where it comes from
+	@$(PY) -m core.settings show $(call args,$(STAGE_SETTINGS)) COMMAND_LINE=$(call quote,$(typed))
+
+##@ Development
+.PHONY: test test-slow check
+test: $(ENV) ## the tests, in under ten minutes on two cores
+	$(PY) -m pytest -m "not slow"
+
+test-slow: $(ENV) ## the long proofs
+	$(PY) -m pytest -m slow
+
+check: $(ENV) ## ruff and pyright
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/pyright
+
+# ---- Environment ----
+NEW_ENOUGH := $(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and \
+	"error: Python 3.11 or later is needed, $(PYTHON) is %d.%d; try make env PYTHON=python3.12" % v[:2])'
+MCP_SERVERS := $(shell sed -n 's/^mcp-server-\([a-z]*\)==.*/\1/p' examples/mcp-servers.txt)
+
+$(ENV): pyproject.toml constraints.txt core/machine.py $(MCP_SERVERS:%=.venv-mcp/%/.complete)
+	@$(NEW_ENOUGH)
+	$(PYTHON) -m venv .venv
+	$(PYTHON) -m core.machine others > .venv/others.txt
+	$(PYTHON) -m core.machine torch TORCH_INDEX=$(call quote,$(TORCH_INDEX)) > .venv/torch.txt
+	$(PY) -m pip install -q $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) -r .venv/torch.txt
+	$(PY) -m pip install -q -c constraints.txt -r .venv/torch.txt -r .venv/others.txt
+	.venv/bin/pyright --version
+	@touch $@
+
+.venv-mcp/%/.complete: examples/mcp-servers.txt
+	@$(NEW_ENOUGH)
+	$(PYTHON) -m venv .venv-mcp/$*
+	.venv-mcp/$*/bin/python -m pip install -q "$$(grep '^mcp-server-$*==' $<)"
+	@touch $@

@@ -1,0 +1,56 @@
+"""A skill followed to the end: its steps in their order, the tools' answers, the report in its form.
+
+Skills that the profile holds out appear on the evaluation side alone.
+"""
+
+import random
+
+from core import chat
+from core.chat import Row
+from dataset_builder import sources as src
+from dataset_builder import values
+from dataset_builder.requests import fill
+from dataset_builder.skills import Scenario, Skill
+
+
+def rows(sources: src.Sources, rng: random.Random, split: str, count: int) -> list[Row]:
+    """Rows over every skill and wording in turn."""
+    pairs = [
+        (skill, scenario, wording)
+        for skill, scenario in sources.scenarios
+        for wording in scenario.requests[split]
+        if split != "train" or skill.name not in sources.held_out_skills
+    ]
+    rng.shuffle(pairs)
+    return [_row(sources, *pairs[number % len(pairs)], rng, split, number) for number in range(count)]
+
+
+def _row(
+    sources: src.Sources,
+    skill: Skill,
+    scenario: Scenario,
+    wording: str,
+    rng: random.Random,
+    split: str,
+    number: int,
+) -> Row:
+    drawn = values.draw_distinct(scenario.values, rng, split)
+    texts = {slot: ", ".join(v) if isinstance(v, list) else str(v) for slot, v in drawn.items()}
+    quoted = {slot: values.shown(value, rng) for slot, value in drawn.items()}
+    messages = [chat.user(wording.format(**quoted))]
+    for step in scenario.steps:
+        messages.append(
+            chat.call(src.production_name(step.call), fill(step.args, drawn), think=fill(step.think, texts))
+        )
+        messages.append(chat.result(fill(step.result, texts)))
+    messages.append(chat.say(fill(scenario.report, texts), think=fill(scenario.think, texts)))
+    keys = list(dict.fromkeys(step.call for step in scenario.steps))
+    return src.row(
+        "skills", number, split, group=f"{skill.name}: {wording}", system=prompt(skill, sources.skill_prompt),
+        tools=src.show(sources, keys, rng), messages=messages, skill=skill.name, source=str(skill.path),
+    )  # fmt: skip
+
+
+def prompt(skill: Skill, what: str) -> str:
+    """The system text of an active skill: its `body`, or its `description` alone."""
+    return f"# Skill: {skill.name}\n{skill.body if what == 'body' else skill.description}"

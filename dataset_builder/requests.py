@@ -1,0 +1,180 @@
+"""How users ask for each tool: hand-written wordings with {slot}s, by split.
+
+The mapping of the file is server -> tool -> `values` (kind of each slot) and one list of wordings a split.
+"""
+
+import random
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core.errors import UserError, did_you_mean
+from dataset_builder.schemas import ToolSchema
+from dataset_builder.values import KINDS
+
+SPLITS = ("train", "dev", "eval", "synonyms")
+SLOT = re.compile(r"\{([A-Za-z_][\w-]*)\}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolRequests:
+    """The ways to ask for one tool."""
+
+    server: str
+    tool: str
+    values: dict[str, str]
+    """Kind of each argument that a wording may name."""
+    wordings: dict[str, tuple[str, ...]]
+    """By split."""
+
+
+def load_requests(path: Path, tools: Mapping[str, ToolSchema]) -> list[ToolRequests]:
+    """The requests of a file, in its order; `tools` are the dumped ones by `<server>.<tool>`.
+
+    Raises UserError naming file, server and tool: an unknown tool, split or kind; values that make no valid
+    call; a wording without a required slot, with one that is not declared, or written twice in the file.
+    """
+    found: list[ToolRequests] = []
+    places: dict[str, str] = {}
+    for server, entries in mapping(read_yaml(path), str(path)).items():
+        for tool, entry in mapping(entries, f"{path}: {server}").items():
+            name = f"{server}.{tool}"
+            request = _tool_requests(server, tool, entry, tools, f"{path}: {name}")
+            claim_wordings(request.wordings, places, path, f"{name} ")
+            found.append(request)
+    return found
+
+
+def claim_wordings(
+    wordings: Mapping[str, Iterable[str]], places: dict[str, str], path: Path, owner: str = ""
+) -> None:
+    """Note in `places` where each wording stands; UserError where one of them stands already."""
+    for split, texts in wordings.items():
+        for wording in texts:
+            other = places.get(wording.casefold())
+            if other:
+                raise UserError(
+                    f"{path}: {wording!r} stands in {owner}{split} and in {other}; reword one of them"
+                )
+            places[wording.casefold()] = f"{owner}{split}"
+
+
+def read_text(path: Path) -> str:
+    """The content of a text file; UserError where it is missing or not UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; correct the path") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: not UTF-8; save it as UTF-8 text") from None
+
+
+def read_yaml(path: Path) -> Any:
+    """The content of a YAML file; UserError where it is missing or broken."""
+    return parse_yaml(read_text(path), path)
+
+
+def parse_yaml(content: str, path: Path, first_line: int = 1) -> Any:
+    """YAML that starts at `first_line` of `path`; UserError with the line where it is broken."""
+    import yaml
+
+    try:
+        return yaml.safe_load(content)
+    except yaml.MarkedYAMLError as error:
+        line = first_line + (error.problem_mark.line if error.problem_mark else 0)
+        raise UserError(f"{path}:{line}: broken YAML ({error.problem}); quote or mend that line") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{path}: broken YAML ({' '.join(str(error).split())}); mend it") from None
+
+
+def mapping(value: Any, where: str) -> dict[str, Any]:
+    """`value` as a non-empty mapping from texts; UserError otherwise."""
+    if not isinstance(value, dict) or not value or not all(isinstance(key, str) for key in value):
+        raise UserError(f"{where}: expected `name: value` lines, got {value!r}")
+    return value
+
+
+def text(value: Any, where: str) -> str:
+    """`value` as a text that is not blank; UserError otherwise."""
+    if not isinstance(value, str) or not value.strip():
+        raise UserError(f"{where}: expected a text, got {value!r}; put it in quotes")
+    return value.strip()
+
+
+def kinds(value: Any, where: str) -> dict[str, str]:
+    """`value` as a mapping from slots to names of `values.KINDS`; UserError otherwise."""
+    for slot, kind in mapping(value, where).items():
+        if kind not in KINDS:
+            raise UserError(f"{where}: {slot} has the unknown kind {kind!r}; have {', '.join(KINDS)}")
+    return value
+
+
+def wordings_by_split(entry: dict[str, Any], splits: Iterable[str], where: str) -> dict[str, tuple[str, ...]]:
+    """The lists of wordings of `entry`, one for each of `splits`; UserError on any other key."""
+    splits = tuple(splits)
+    for split in entry:
+        if split not in splits:
+            raise UserError(f"{where}: unknown split {split!r}; have {', '.join(splits)}")
+    for split in splits:
+        if not isinstance(entry.get(split), list) or not entry[split]:
+            raise UserError(f"{where}: {split} must be a list of wordings; add at least one")
+    return {split: tuple(text(one, f"{where}: {split}") for one in entry[split]) for split in splits}
+
+
+def slots_in(template: Any) -> set[str]:
+    """The names of the {slot}s in a text, or in the texts of a list or mapping."""
+    if isinstance(template, dict):
+        template = list(template.values())
+    if isinstance(template, list | tuple):
+        return set().union(*map(slots_in, template))
+    return set(SLOT.findall(template)) if isinstance(template, str) else set()
+
+
+def fill(template: Any, values: Mapping[str, Any]) -> Any:
+    """The template with its slots replaced; a text that is one slot alone takes the value as it is."""
+    if isinstance(template, dict):
+        return {key: fill(part, values) for key, part in template.items()}
+    if isinstance(template, list):
+        return [fill(part, values) for part in template]
+    if not isinstance(template, str):
+        return template
+    whole = SLOT.fullmatch(template)
+    return values[whole[1]] if whole else SLOT.sub(lambda match: str(values[match[1]]), template)
+
+
+def examples(kind_by_slot: Mapping[str, str]) -> dict[str, Any]:
+    """A value for each slot, of its kind: enough to try a template against a schema."""
+    return {slot: KINDS[kind](random.Random(0)) for slot, kind in kind_by_slot.items()}
+
+
+def _tool_requests(
+    server: str, tool: str, entry: Any, tools: Mapping[str, ToolSchema], where: str
+) -> ToolRequests:
+    name = f"{server}.{tool}"
+    if name not in tools:
+        raise UserError(
+            f"{where}: not among the dumped tools{did_you_mean(name, tools)}; "
+            "correct the name, or add its server to MCP_CONFIG and make schemas"
+        )
+    entry = dict(mapping(entry, where))
+    values = kinds(entry.pop("values", None), f"{where}: values")
+    fault = tools[name].fault_in(examples(values))
+    if fault:
+        raise UserError(f"{where}: values make no valid call, {fault}; correct the slots or their kinds")
+    wordings = wordings_by_split(entry, SPLITS, where)
+    for split, texts in wordings.items():
+        for wording in texts:
+            _check_slots(wording, values, tools[name].required, f"{where}: {split}")
+    return ToolRequests(server=server, tool=tool, values=values, wordings=wordings)
+
+
+def _check_slots(wording: str, values: dict[str, str], required: Iterable[str], where: str) -> None:
+    slots = slots_in(wording)
+    undeclared = sorted(slots - values.keys())
+    if undeclared:
+        raise UserError(f"{where}: {wording!r} has {{{undeclared[0]}}}, which values does not declare")
+    missing = sorted(set(required) - slots)
+    if missing:
+        raise UserError(f"{where}: {wording!r} lacks {{{missing[0]}}}, which the tool requires")

@@ -1,0 +1,108 @@
+"""What rows are made from, and the small acts that every bucket shares."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from core import chat
+from core.chat import Row, Tool
+from dataset_builder import values
+from dataset_builder.requests import ToolRequests, slots_in
+from dataset_builder.schemas import ToolSchema
+from dataset_builder.skills import Scenario, Skill
+
+SYSTEMS = ("", "", "Eres un asistente útil.", "You are a helpful assistant.")
+
+
+@dataclass(frozen=True)
+class Sources:
+    tools: dict[str, ToolSchema]
+    """By `<server>.<tool>`."""
+    requests: list[ToolRequests]
+    scenarios: list[tuple[Skill, Scenario]]
+    replay: list[Row]
+    tools_shown: int
+    skill_prompt: str
+    held_out_skills: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One request: what the user says and the call that answers it."""
+
+    request: ToolRequests
+    wording: str
+    text: str
+    arguments: dict[str, Any]
+
+    @property
+    def key(self) -> str:
+        """`<server>.<tool>`."""
+        return f"{self.request.server}.{self.request.tool}"
+
+
+def production_name(key: str) -> str:
+    """Claude Code's name of a tool: `git.git_status` -> `mcp__git__git_status`."""
+    server, tool = key.split(".", 1)
+    return f"mcp__{server}__{tool}"
+
+
+def show(sources: Sources, keys: list[str], rng: random.Random) -> list[Tool]:
+    """The tools of a prompt: those of `keys` and distractors up to the profile's number, shuffled."""
+    others = [key for key in sources.tools if key not in keys]
+    chosen = keys + rng.sample(others, max(0, min(sources.tools_shown - len(keys), len(others))))
+    rng.shuffle(chosen)
+    tools = [sources.tools[key] for key in chosen]
+    return [
+        chat.tool(production_name(k), t.description, t.parameters) for k, t in zip(chosen, tools, strict=True)
+    ]
+
+
+def asks(sources: Sources, rng: random.Random, split: str, wordings: str) -> Iterator[Ask]:
+    """Endless requests with values of `split`: each wording of the list once a round, in a new order."""
+    pairs = [(request, wording) for request in sources.requests for wording in request.wordings[wordings]]
+    while True:
+        rng.shuffle(pairs)
+        for request, wording in pairs:
+            yield ask(sources, request, wording, rng, split)
+
+
+def ask(sources: Sources, request: ToolRequests, wording: str, rng: random.Random, split: str) -> Ask:
+    """A wording with values drawn for its slots; arguments in the order of the tool's schema."""
+    slots = slots_in(wording)
+    kinds = {slot: kind for slot, kind in request.values.items() if slot in slots}
+    drawn = values.draw_distinct(kinds, rng, split)
+    text = wording.format(**{slot: values.shown(value, rng) for slot, value in drawn.items()})
+    order = sources.tools[f"{request.server}.{request.tool}"].properties
+    return Ask(request, wording, text, {name: drawn[name] for name in order if name in drawn})
+
+
+def call(ask: Ask, think: str = "") -> chat.Message:
+    """The assistant turn that answers a request."""
+    name = production_name(ask.key)
+    thought = f"{think} Use `{name.removeprefix('mcp__')}`.".strip()
+    return chat.call(name, ask.arguments, think=thought)
+
+
+def row(
+    bucket: str,
+    number: int,
+    split: str,
+    *,
+    group: str,
+    system: str,
+    tools: list[Tool],
+    messages: list[chat.Message],
+    **more: Any,
+) -> Row:
+    """A dataset row; its id says bucket, split and number."""
+    return Row(
+        id=f"{bucket}-{split}-{number:05d}",
+        bucket=bucket,
+        group=group,
+        split="train" if split == "train" else "eval",
+        tools=tools,
+        messages=chat.system(system) + messages,
+        **more,
+    )

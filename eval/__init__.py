@@ -1,0 +1,1 @@
+"""Measuring checkpoints on the held-out rows."""

@@ -1,0 +1,86 @@
+"""Shared parts of the tests: the tiny base, and a copy of the project that a test may run make in."""
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+CODE = (
+    "Makefile",
+    "pyproject.toml",
+    "constraints.txt",
+    "core",
+    "dataset_builder",
+    "trainer",
+    "quant",
+    "eval",
+    "examples",
+)
+
+MINI_PROFILE = '''"""The tiny profile with few rows and steps, for tests of the chain."""
+
+from dataclasses import replace
+
+from core.profiles import tiny
+
+DATA = replace(
+    tiny.PROFILE.data,
+    rows={"mcp_calls": 24, "skills": 6, "no_tool": 4, "recovery": 4, "replay": 8},
+    eval_rows={"mcp_calls": 6, "synonyms": 2, "skills": 2, "no_tool": 2, "recovery": 2, "replay": 4},
+)
+PROFILE = replace(tiny.PROFILE, name="mini", data=DATA, train=replace(tiny.PROFILE.train, epochs=0.5))
+'''
+
+
+@pytest.fixture(scope="session")
+def base_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny base as `make base` writes it."""
+    from trainer import base
+
+    models = tmp_path_factory.mktemp("models")
+    assert base.main(["PROFILE=tiny", "RUN=tiny", f"MODELS_DIR={models}"]) == 0
+    return models / "tiny"
+
+
+@pytest.fixture(scope="session")
+def tokenizer(base_dir: Path):
+    """The tiny base's tokenizer."""
+    from core.generate import load_tokenizer
+
+    return load_tokenizer(base_dir)
+
+
+Make = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def copy_project(into: Path) -> Path:
+    """The project's files with a `mini` profile more; environments are the real ones."""
+    for name in CODE:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, into / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(source, into / name)
+    for name in (".venv", ".venv-mcp"):
+        (into / name).symlink_to(ROOT / name)
+    (into / "core/profiles/mini.py").write_text(MINI_PROFILE, encoding="utf-8")
+    return into
+
+
+def run_make(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """`make <words>` in a copy of the project, output captured."""
+    return subprocess.run(
+        ["make", *words], cwd=project, capture_output=True, text=True, timeout=900, check=False
+    )
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the project in which `make merge PROFILE=mini` has run."""
+    made = copy_project(tmp_path_factory.mktemp("project"))
+    done = run_make(made, "merge", "PROFILE=mini")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return made

@@ -1,0 +1,76 @@
+"""`make base`: the base checkpoint under MODELS_DIR, made here for an embedded profile, else looked for.
+
+`REBUILD=1` trains the embedded base anew instead of copying the shipped weights.
+"""
+
+import shutil
+
+from core import artifacts, config, errors, shards
+from core.errors import UserError
+from core.settings import BaseSettings
+from trainer.tiny import SHIPPED
+
+MEASURED_ROWS = 100
+
+
+def main(words: list[str]) -> int:
+    """Make or find the base; exit code 0. UserError where a hub base is not there."""
+    settings = config.parse(BaseSettings, words)
+    return _make(settings) if settings.profile.embedded else _find(settings)
+
+
+def _make(settings: BaseSettings) -> int:
+    profile, path = settings.profile, settings.base_dir
+    shipped = {"path": str(SHIPPED), "sha256": artifacts.tree_sha256(list(SHIPPED.iterdir()))}
+    recorded = {**config.recorded(settings), "CHAT_TEMPLATE": profile.chat_template}
+    there = artifacts.read_manifest(path)
+    rebuilt_here = bool(there and there["backend"].get("name") == "rebuilt")
+    if there and artifacts.complete(path, there) and not settings.rebuild:
+        if rebuilt_here:
+            print(f"base: up to date ({path}, rebuilt here; rm -r {path} to return to the shipped one)")
+            return errors.DONE
+        if not artifacts.differences(there, recorded, {"shipped weights": shipped}):
+            print(f"base: up to date ({path})")
+            return errors.DONE
+
+    from trainer.tiny import build, pretrain
+
+    template = build.chat_template(profile)
+    with artifacts.create(
+        path,
+        kind="checkpoint",
+        profile=profile.name,
+        run=settings.run,
+        settings=recorded,
+        inputs={} if settings.rebuild else {"shipped weights": shipped},
+    ) as draft:
+        if settings.rebuild:
+            draft.backend = {"name": "rebuilt"}
+            draft.counts |= build.train(draft.path, template, pretrain.Plan())
+        else:
+            draft.backend = {"name": "shipped"}
+            for file in sorted(SHIPPED.iterdir()):
+                shutil.copyfile(file, draft.path / file.name)
+        build.complete_checkpoint(draft.path, template)
+        tensors = shards.read_checkpoint(draft.path)
+        draft.counts |= {"tensors": len(tensors), "bytes": sum(t.stop - t.start for t in tensors.values())}
+        if settings.rebuild:
+            draft.counts["measured"] = build.measure(draft.path, MEASURED_ROWS)
+            for name, rate in draft.counts["measured"].items():
+                print(f"base: {name} tools {rate['k']}/{rate['n']} right")
+    print(f"base: {len(tensors)} tensors, {draft.counts['bytes'] / 1e6:.1f} MB at {path}")
+    return errors.DONE
+
+
+def _find(settings: BaseSettings) -> int:
+    profile, path = settings.profile, settings.base_dir
+    if not (path / "config.json").exists():
+        raise UserError(f"{path} is not there: hf download {profile.base} --local-dir {path}")
+    shards.read_checkpoint(path)
+    manifest = artifacts.record(path, kind="checkpoint", profile=profile.name)
+    print(f"base: {path}, {len(manifest['files'])} files, sha256 {artifacts.digest(manifest)[:12]}")
+    return errors.DONE
+
+
+if __name__ == "__main__":
+    errors.run(main)
