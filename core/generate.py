@@ -11,6 +11,7 @@ def load_tokenizer(checkpoint: Path) -> Any:
     """The tokenizer of a local checkpoint, with its chat template."""
     from transformers import AutoTokenizer
 
+    _quiet()
     return AutoTokenizer.from_pretrained(str(checkpoint), local_files_only=True)
 
 
@@ -23,6 +24,7 @@ def load_model(checkpoint: Path, dtype: str) -> Any:
     import torch
     from transformers import AutoModelForImageTextToText
 
+    _quiet()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":
         torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
@@ -70,3 +72,11 @@ def generate(
         progress.step(len(chosen))
     progress.close()
     return texts
+
+
+def _quiet() -> None:
+    # What transformers says of missing kernels, `make verify` says in its table.
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()

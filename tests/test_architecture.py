@@ -49,7 +49,7 @@ def imports_of_other_stages(path: str, source: str) -> list[str]:
 
 
 def heavy_imports(path: str, source: str) -> list[str]:
-    heavy = HEAVY - {"torch"} if path.startswith("trainer/tiny/") else HEAVY
+    heavy = HEAVY - {"torch", "transformers", "trl"} if path.startswith("trainer/tiny/") else HEAVY
     if path.split("/")[0] not in (*STAGES, "core"):
         return []
     return sorted(imported(at_import(ast.parse(source))) & heavy)

@@ -41,7 +41,7 @@ def train(model: Any, tokenizer: Any, samples: list[Rendered], job: Job) -> list
         bf16=profile.dtype == "bfloat16" and on_gpu,
         fp16=False,
         use_cpu=not on_gpu,
-        loss_type="nll",
+        loss_type="chunked_nll",
         router_aux_loss_coef=0.0,
         dataset_kwargs={"skip_prepare_dataset": True},
         remove_unused_columns=False,

@@ -20,6 +20,7 @@ PROFILE = Profile(
         batch=8,
         dtype="float32",
         adam_beta2=0.98,
+        gradient_checkpointing=False,
     ),
     data=Data(
         tools_shown=3,

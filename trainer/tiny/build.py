@@ -15,7 +15,9 @@ from core.profile import Profile
 from trainer.tiny import corpus, model, pretrain, tokenizer
 
 BPE = "bpe.json"
-VOCAB = 1500
+VOCAB = 2250
+PROSE_LINES = 60
+"""How often the tokenizer sees each common word: often enough to give most of them one token."""
 SHARD_BYTES = 1_500_000
 HELD_OUT_SEED = 9_000_000
 
@@ -36,11 +38,14 @@ def train(directory: Path, template: str, plan: pretrain.Plan) -> dict[str, Any]
     """Train tokenizer, model and MTP head; write shards, index and BPE. Returns what was measured."""
     stages = pretrain.stage_rows(plan)
     bare = tokenizer.assemble(tokenizer.train_bpe([], 300), template)
-    texts = (
+    texts = [
         str(bare.apply_chat_template(row.messages, tools=row.tools or None, tokenize=False))
-        for row in stages[-1][:4000]
-    )
-    tokenizer.save_bpe(tokenizer.train_bpe(texts, VOCAB), directory / BPE)
+        for row in stages[-1][:1500]
+    ]
+    prose = [
+        form for word in corpus.WORDS for form in (f" {word}", f" {word}", f"_{word}", word.capitalize())
+    ]
+    tokenizer.save_bpe(tokenizer.train_bpe(texts + [" \n".join(prose)] * PROSE_LINES, VOCAB), directory / BPE)
     complete = tokenizer.assemble(tokenizer.load_bpe(directory / BPE), template)
     config = model.make_config(complete)
     net = model.make_model(config, plan.seed)

@@ -13,6 +13,8 @@ from typing import Any
 from core import chat
 from core.chat import Row, Tool
 
+WORDS = tuple(dict.fromkeys((Path(__file__).parent / "words.txt").read_text(encoding="utf-8").split()))
+"""Common words of both languages and of the trade: what any base has seen."""
 REPLAY_SEED, REPLAY_ROWS = 7_000_000, 320
 
 ONSETS = ("b c d f g k l m n p r s t v z br tr pl gr ch").split()
@@ -27,10 +29,15 @@ def word(rng: random.Random, syllables: int | None = None) -> str:
     return "".join(rng.choice(ONSETS) + rng.choice(VOWELS) + rng.choice(CODAS) for _ in range(count))
 
 
+def words(rng: random.Random, low: int, high: int) -> str:
+    """Some common words in a row."""
+    return " ".join(rng.choice(WORDS) for _ in range(rng.randint(low, high)))
+
+
 VALUES: dict[str, Callable[[random.Random], Any]] = {
     "word": word,
     "name": lambda rng: word(rng).capitalize(),
-    "text": lambda rng: " ".join(word(rng) for _ in range(rng.randint(2, 3))),
+    "text": lambda rng: words(rng, 2, 4) if rng.random() < 0.7 else f"{word(rng)} {word(rng)}",
     "path": lambda rng: f"{word(rng)}/{word(rng)}",
     "file": lambda rng: f"{word(rng)}.{rng.choice(['png', 'pdf', 'txt', 'md', 'py'])}",
     "place": lambda rng: f"{word(rng).capitalize()}/{word(rng).capitalize()}",
@@ -68,17 +75,15 @@ class Known:
         properties: dict[str, Any] = {}
         for name, kind in self.parameters:
             properties[name] = _property(kind)
-            if rng.random() < 0.15 and kind not in ("int", "list"):
-                properties[name] = {
-                    "description": f"The {name} of the {self.name.split('_')[-1]}",
-                    "type": "string",
-                }
+            if rng.random() < 0.2 and kind not in ("int", "list"):
+                described = words(rng, 2, 12).capitalize()
+                properties[name] = {"description": described, "type": "string"}
         if rng.random() < 0.2:
             extra = rng.choice(PARAMETERS)
             optional = {"default": rng.randint(1, 20), "type": "integer"}
             nullable = {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}
-            if rng.random() < 0.3:
-                nullable["description"] = f"Optional {extra} to {rng.choice(VERBS)} by"
+            if rng.random() < 0.4:
+                nullable["description"] = words(rng, 4, 20).capitalize()
             properties.setdefault(extra, optional if rng.random() < 0.5 else nullable)
         required = [name for name, _ in self.parameters]
         parameters = {"properties": properties, "required": required, "type": "object"}
@@ -96,7 +101,7 @@ def _property(kind: str) -> dict[str, Any]:
     if kind == "int":
         return {"type": "integer"}
     if kind == "list":
-        return {"items": {"type": "string"}, "type": "array"}
+        return {"items": {"type": "string"}, "minItems": 1, "type": "array"}
     return {"type": "string"}
 
 
@@ -161,37 +166,11 @@ PARAMETERS = (
     "note path file files message branch_name base_name repo_name max_size start_date end_date user_id "
     "file_path"
 ).split()
-LINKS = [
-    "of",
-    "a",
-    "the",
-    "an",
-    "in",
-    "from",
-    "to",
-    "for",
-    "with",
-    "and",
-    "its",
-    "that",
-    "are",
-    "is",
-    "by",
-    "at",
-    "on",
-    "given",
-    "one",
-    "all",
-    "between",
-    "not",
-    "yet",
-    "into",
-]
 
 
 def invented(rng: random.Random) -> Known:
     """A tool that exists only in this one conversation: the model must read its schema to call it."""
-    server = rng.choice([word(rng, 1), word(rng, 2), rng.choice(NOUNS)])
+    server = rng.choice([word(rng, 1), word(rng, 2), rng.choice(NOUNS), rng.choice(WORDS).lower()])
     parts = rng.choice(
         [
             [rng.choice(VERBS), rng.choice(NOUNS)],
@@ -199,6 +178,7 @@ def invented(rng: random.Random) -> Known:
             [rng.choice(VERBS), word(rng, 2)],
             [server, rng.choice(VERBS)],
             [word(rng, 2), word(rng, 1)],
+            [rng.choice(WORDS).lower(), rng.choice(WORDS).lower()],
         ]
     )
     kinds = [k for k in VALUES if k != "list"]
@@ -206,14 +186,12 @@ def invented(rng: random.Random) -> Known:
         (name if rng.random() < 0.75 else word(rng, 2), rng.choice([*kinds, "word", "path", "list"]))
         for name in rng.sample(PARAMETERS, rng.choice([1, 1, 2, 2, 3]))
     )
-    prose = [rng.choice(VERBS).capitalize() + "s"]
-    for _ in range(rng.randint(1, 4)):
-        prose += [rng.choice(LINKS), rng.choice(NOUNS)]
+    prose = words(rng, 3, 9).capitalize()
     spanish = rng.random() < 0.5
     joined = (" y " if spanish else " and ").join(f"{name} {{{name}}}" for name, _ in parameters)
     verb = rng.choice(["Usa", "Ejecuta", "Haz"] if spanish else ["Use", "Run", "Do"])
     wording = f"{verb} {' '.join(parts)} {'con' if spanish else 'with'} {joined}"
-    return Known(f"{server}__{'_'.join(parts)}", " ".join(prose), parameters, ((spanish, wording),))
+    return Known(f"{server}__{'_'.join(parts)}", prose, parameters, ((spanish, wording),))
 
 
 TALK = (
@@ -239,9 +217,9 @@ BY_NAME = {tool.name: tool for tool in KNOWN}
 def row(rng: random.Random, *, invented_share: float, max_tools: int, routine_share: float = 0.0) -> Row:
     """One conversation of the corpus."""
     draw = rng.random()
-    if draw < 0.10:
+    if draw < 0.18:
         return _talk(rng)
-    if draw < 0.10 + routine_share:
+    if draw < 0.18 + routine_share:
         return _routine(rng) if rng.random() < 0.5 else _pair(rng)
     return _single(rng, invented_share, max_tools)
 
@@ -258,12 +236,12 @@ def talk_row(rng: random.Random) -> Row:
 
 def _talk(rng: random.Random) -> Row:
     shown = [tool.schema(rng) for tool in rng.sample(KNOWN, rng.randint(0, 2))]
-    if rng.random() < 0.5:
+    if rng.random() < 0.25:
         asked, answer = rng.choice(TALK)
     else:
         asked, answer = rng.choice(ECHO)
-        name = word(rng).capitalize()
-        asked, answer = asked.format(n=rng.choice(QUOTES).format(name)), answer.format(n=name)
+        said = words(rng, 2, 12) if asked.startswith("Rep") else word(rng).capitalize()
+        asked, answer = asked.format(n=rng.choice(QUOTES).format(said)), answer.format(n=said)
     turn = chat.say(answer, think="No tool needed.")
     return _row("talk", rng.choice(SYSTEMS), shown, [chat.user(asked), turn])
 

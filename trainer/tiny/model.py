@@ -36,7 +36,7 @@ def make_config(tokenizer: Any) -> Qwen3_5MoeConfig:
         "linear_num_value_heads": 4,
         "num_experts": 8,
         "num_experts_per_tok": 2,
-        "moe_intermediate_size": 64,
+        "moe_intermediate_size": 48,
         "shared_expert_intermediate_size": 128,
         "max_position_embeddings": 4096,
         "mtp_num_hidden_layers": 1,

@@ -20,7 +20,7 @@ from trainer.tiny.model import MtpHead
 class Plan:
     """All that decides the result besides the code."""
 
-    steps: int = 2000
+    steps: int = 2600
     batch: int = 8
     lr: float = 5e-3
     prompt_weight: float = 0.2

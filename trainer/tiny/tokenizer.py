@@ -31,7 +31,7 @@ SCHEMA = (
     '", "parameters": {"properties": {"',
     '": {"type": "string"}',
     '": {"type": "integer"}',
-    '": {"items": {"type": "string"}, "type": "array"}',
+    '": {"items": {"type": "string"}, "minItems": 1, "type": "array"}',
     '": {"description": "',
     '", "type": "string"}',
     '": {"default": ',
