@@ -94,7 +94,7 @@ def _build(
     from core.generate import load_tokenizer
 
     tokenizer = load_tokenizer(settings.base_dir)
-    digests = {src.production_name(key): tool.sha256 for key, tool in sources.tools.items()}
+    digests = {tool.shown_name: tool.sha256 for tool in sources.tools.values()}
     train, dropped = checks.keep(train, tokenizer, settings.max_length, digests)
     held_out, more = checks.keep(held_out + kept_back, tokenizer, settings.max_length, digests)
     _refuse("a secret in row {}: {}; remove it from its source", secrets_in(train + held_out))

@@ -6,7 +6,7 @@ from typing import Any
 
 from core import toolcalls
 from core.chat import Row, assistant_turns
-from core.render import RenderError, render
+from core.render import RenderError, prompt_text, render
 from core.toolcalls import ToolCall
 
 
@@ -51,4 +51,23 @@ def _render_fault(row: Row, tokenizer: Any, max_length: int) -> str | None:
         samples = render(row, tokenizer)
     except RenderError as error:
         return str(error)
+    if not _survives_the_text(row, tokenizer):
+        return "a call that the text format cannot carry"
     return "over MAX_LENGTH" if max(len(s.input_ids) for s in samples) > max_length else None
+
+
+def _survives_the_text(row: Row, tokenizer: Any) -> bool:
+    """Whether each trained turn, rendered and parsed as the server would, gives back its calls."""
+    for position in trained_messages(row):
+        written = [
+            ToolCall(call["function"]["name"], call["function"]["arguments"])
+            for call in row.messages[position].get("tool_calls") or []
+        ]
+        if written:
+            prompt = prompt_text(row.messages[:position], row.tools, tokenizer)
+            whole = tokenizer.apply_chat_template(
+                row.messages[: position + 1], tools=row.tools, tokenize=False
+            )
+            if list(toolcalls.parse(whole[len(prompt) :], row.tools).calls) != written:
+                return False
+    return True

@@ -17,9 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from core import artifacts, config, errors
+from core import artifacts, chat, config, errors, toolcalls
+from core.chat import Tool
 from core.errors import UserError
 from core.settings import SchemasSettings
+from core.toolcalls import ToolCall
 
 TIMEOUT_SECONDS = 30.0
 SERVER_NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -56,19 +58,20 @@ class ToolSchema:
         """The arguments that every call must carry."""
         return tuple(self.parameters.get("required", ()))
 
+    @property
+    def shown_name(self) -> str:
+        """The name under which Claude Code shows the tool: `mcp__git__git_status`."""
+        return f"mcp__{self.server}__{self.name}"
+
+    @property
+    def shown(self) -> Tool:
+        """The tool as a prompt carries it."""
+        return chat.tool(self.shown_name, self.description, self.parameters)
+
     def fault_in(self, arguments: dict[str, Any]) -> str | None:
-        """What is wrong with the arguments of a call, or None.
-
-        An argument that the schema does not name is a fault even where the schema would ignore it.
-        """
-        from jsonschema import Draft202012Validator
-        from jsonschema.exceptions import best_match
-
-        unknown = sorted(arguments.keys() - self.properties.keys())
-        if unknown and not self.parameters.get("additionalProperties"):
-            return f"no argument {unknown[0]!r}; have {', '.join(self.properties) or 'none'}"
-        error = best_match(Draft202012Validator(self.parameters).iter_errors(arguments))
-        return f"{error.json_path}: {error.message}" if error else None
+        """The first thing that is wrong with the arguments of a call, or None."""
+        found = toolcalls.faults(ToolCall(self.shown_name, arguments), [self.shown])
+        return found[0] if found else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,6 +32,7 @@ class Ask:
     """One request: what the user says and the call that answers it."""
 
     request: ToolRequests
+    tool: ToolSchema
     wording: str
     text: str
     arguments: dict[str, Any]
@@ -42,21 +43,12 @@ class Ask:
         return f"{self.request.server}.{self.request.tool}"
 
 
-def production_name(key: str) -> str:
-    """Claude Code's name of a tool: `git.git_status` -> `mcp__git__git_status`."""
-    server, tool = key.split(".", 1)
-    return f"mcp__{server}__{tool}"
-
-
 def show(sources: Sources, keys: list[str], rng: random.Random) -> list[Tool]:
     """The tools of a prompt: those of `keys` and distractors up to the profile's number, shuffled."""
     others = [key for key in sources.tools if key not in keys]
     chosen = keys + rng.sample(others, max(0, min(sources.tools_shown - len(keys), len(others))))
     rng.shuffle(chosen)
-    tools = [sources.tools[key] for key in chosen]
-    return [
-        chat.tool(production_name(k), t.description, t.parameters) for k, t in zip(chosen, tools, strict=True)
-    ]
+    return [sources.tools[key].shown for key in chosen]
 
 
 def asks(sources: Sources, rng: random.Random, split: str, wordings: str) -> Iterator[Ask]:
@@ -74,15 +66,19 @@ def ask(sources: Sources, request: ToolRequests, wording: str, rng: random.Rando
     kinds = {slot: kind for slot, kind in request.values.items() if slot in slots}
     drawn = values.draw_distinct(kinds, rng, split)
     text = wording.format(**{slot: values.shown(value, rng) for slot, value in drawn.items()})
-    order = sources.tools[f"{request.server}.{request.tool}"].properties
-    return Ask(request, wording, text, {name: drawn[name] for name in order if name in drawn})
+    tool = sources.tools[f"{request.server}.{request.tool}"]
+    return Ask(request, tool, wording, text, {name: drawn[name] for name in tool.properties if name in drawn})
 
 
 def call(ask: Ask, think: str = "") -> chat.Message:
     """The assistant turn that answers a request."""
-    name = production_name(ask.key)
-    thought = f"{think} Use `{name.removeprefix('mcp__')}`.".strip()
-    return chat.call(name, ask.arguments, think=thought)
+    thought = f"{think} {thought_of(ask.tool)}".strip()
+    return chat.call(ask.tool.shown_name, ask.arguments, think=thought)
+
+
+def thought_of(tool: ToolSchema) -> str:
+    """The short reasoning before a call."""
+    return f"Use `{tool.server}__{tool.name}`."
 
 
 def row(

@@ -19,7 +19,7 @@ def rows(sources: src.Sources, rng: random.Random, split: str, count: int) -> li
     asks, made = src.asks(sources, rng, split, split), []
     while len(made) < count:
         ask = next(asks)
-        required = sources.tools[ask.key].required
+        required = ask.tool.required
         messages = [chat.user(ask.text)]
         if len(made) % 2:
             if len(required) < 2:
@@ -27,7 +27,7 @@ def rows(sources: src.Sources, rng: random.Random, split: str, count: int) -> li
             forgotten = rng.choice(required)
             wrong = {name: value for name, value in ask.arguments.items() if name != forgotten}
             messages += [
-                chat.call(src.production_name(ask.key), wrong, think=f"Use `{_short(ask)}`."),
+                chat.call(ask.tool.shown_name, wrong, think=src.thought_of(ask.tool)),
                 chat.result(f"Input validation error: '{forgotten}' is a required property"),
                 src.call(ask, f"Missing {forgotten}."),
             ]
@@ -49,7 +49,3 @@ def rows(sources: src.Sources, rng: random.Random, split: str, count: int) -> li
             server=ask.request.server, source=f"schemas/{ask.request.server}.json#{ask.request.tool}",
         ))  # fmt: skip
     return made
-
-
-def _short(ask: src.Ask) -> str:
-    return src.production_name(ask.key).removeprefix("mcp__")

@@ -40,7 +40,9 @@ def _row(
     messages = [chat.user(wording.format(**quoted))]
     for step in scenario.steps:
         messages.append(
-            chat.call(src.production_name(step.call), fill(step.args, drawn), think=fill(step.think, texts))
+            chat.call(
+                sources.tools[step.call].shown_name, fill(step.args, drawn), think=fill(step.think, texts)
+            )
         )
         messages.append(chat.result(fill(step.result, texts)))
     messages.append(chat.say(fill(scenario.report, texts), think=fill(scenario.think, texts)))

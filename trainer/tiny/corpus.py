@@ -15,6 +15,7 @@ from core.chat import Row, Tool
 
 WORDS = tuple(dict.fromkeys((Path(__file__).parent / "words.txt").read_text(encoding="utf-8").split()))
 """Common words of both languages and of the trade: what any base has seen."""
+REPLAY_FILE = Path("examples/replay.jsonl")
 REPLAY_SEED, REPLAY_ROWS = 7_000_000, 320
 
 ONSETS = ("b c d f g k l m n p r s t v z br tr pl gr ch").split()
@@ -337,4 +338,4 @@ def replay_rows() -> list[Row]:
 
 
 if __name__ == "__main__":
-    chat.write_rows(Path("examples/replay.jsonl"), replay_rows())
+    chat.write_rows(REPLAY_FILE, replay_rows())
