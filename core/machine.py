@@ -11,7 +11,8 @@ import sys
 import tomllib
 from pathlib import Path
 
-from core import errors
+from core import config, errors
+from core.errors import UserError
 
 EXTRAS = {
     "cpu": ("cpu", "train", "quant", "mcp", "dev"),
@@ -48,16 +49,20 @@ def requirements(machine: str) -> list[str]:
 def main(words: list[str]) -> int:
     """Print requirement lines: `torch` for torch alone, `others` for the rest.
 
-    For torch also says what will be downloaded; `TORCH_INDEX=<address>` names a wheel index.
+    `MACHINE=<kind>` takes the place of looking. For torch also says what will be downloaded;
+    `TORCH_INDEX=<address>` names a wheel index.
     """
     which, *rest = words
-    machine = kind()
+    settings = config.split_words(rest)
+    machine = settings["MACHINE"] or kind()
+    if machine not in EXTRAS:
+        raise UserError(f"MACHINE={machine}: expected one of {', '.join(EXTRAS)}, or blank to look")
     for line in requirements(machine):
         if bool(re.match(r"torch\b", line)) == (which == "torch"):
             print(line)
     if which == "torch":
         print(f"env: this machine is {machine} ({platform.machine()})", file=sys.stderr)
-        if machine == "cpu" and sys.platform == "linux" and rest == ["TORCH_INDEX="]:
+        if machine == "cpu" and sys.platform == "linux" and not settings["TORCH_INDEX"]:
             print(
                 "env: no GPU found; pip's usual index may send torch's CUDA build, gigabytes of it. "
                 "To avoid that: make env TORCH_INDEX=<address of torch's CPU wheel index>",
