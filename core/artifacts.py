@@ -45,8 +45,6 @@ class Draft:
     path: Path
     backend: dict[str, Any] = field(default_factory=dict)
     counts: dict[str, Any] = field(default_factory=dict)
-    known_sha256: dict[str, str] = field(default_factory=dict)
-    """Digests that the stage computed while writing, so that large files are not read again."""
 
 
 def foreign_manifest(path: Path) -> Path:
@@ -87,11 +85,12 @@ def file_sha256(path: Path) -> str:
         raise UserError(f"{path}: no such file") from None
 
 
-def tree_sha256(paths: list[Path]) -> str:
-    """One sha256 over the names and bytes of files, in sorted order."""
+def tree_sha256(*roots: Path) -> str:
+    """One sha256 over the files under some directories: their names within them, and their bytes."""
     whole = hashlib.sha256()
-    for path in sorted(paths):
-        whole.update(f"{path.as_posix()}\0{file_sha256(path)}\n".encode())
+    for root in roots:
+        for name, file in payload(root).items():
+            whole.update(f"{name}\0{file_sha256(file)}\n".encode())
     return whole.hexdigest()
 
 
@@ -129,30 +128,24 @@ def create(
     run: str,
     settings: dict[str, Any],
     inputs: dict[str, dict[str, str]],
-    keep_partial: bool = False,
 ) -> Iterator[Draft]:
     """Build an artefact: yields a `Draft` whose directory becomes `path` when the block ends well.
 
-    `inputs` maps a name to `{"path", "sha256"}`. When the block raises, `path` is as it was; the
-    partial directory goes, unless `keep_partial` (a stage that resumes from what it left there).
+    `inputs` maps a name to `{"path", "sha256"}`. When the block raises, `path` is as it was and the
+    partial directory goes.
     """
     partial = path.with_name(path.name + ".partial")
-    if not keep_partial:
-        _remove(partial)
+    _remove(partial)
     _restore(path)
     partial.mkdir(parents=True, exist_ok=True)
     draft, start = Draft(partial), time.monotonic()
     try:
         yield draft
     except BaseException:
-        if not keep_partial:
-            _remove(partial)
+        _remove(partial)
         raise
     files = {
-        name: {
-            "bytes": file.stat().st_size,
-            "sha256": draft.known_sha256.get(name) or file_sha256(file),
-        }
+        name: {"bytes": file.stat().st_size, "sha256": file_sha256(file)}
         for name, file in payload(partial).items()
     }
     manifest = {

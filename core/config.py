@@ -29,13 +29,16 @@ KINDS = {
 }
 
 
-def setting(default: Any = MISSING, *, profile: str | None = None, recorded: bool = True) -> Any:
+def setting(
+    default: Any = MISSING, *, profile: str | None = None, recorded: bool = True, positive: bool = False
+) -> Any:
     """A field of a settings class.
 
     `profile` is the dotted path of the profile value that a blank takes. `recorded=False` marks
     what does not change the result (places, switches): it stays out of the manifest's comparison.
+    `positive` refuses 0.
     """
-    metadata = {"profile": profile, "recorded": recorded}
+    metadata = {"profile": profile, "recorded": recorded, "positive": positive}
     if default is MISSING:
         return dataclasses.field(metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -118,13 +121,16 @@ def unknown_setting(name: str, known: Iterable[str]) -> str:
 
 def _resolve_one(name: str, field: Any, kind: Any, text: str, profile: Profile | None) -> Resolved:
     if text:
-        return Resolved(_convert(name, text, kind), "given")
+        value = _convert(name, text, kind)
+        if field.metadata.get("positive") and not value:
+            raise UserError(f"{name}={text}: must be more than 0")
+        return Resolved(value, "given")
     path = field.metadata.get("profile")
     if path and profile:
-        value: Any = profile
+        found: Any = profile
         for part in path.split("."):
-            value = None if value is None else getattr(value, part)
-        return Resolved(value, "profile")
+            found = None if found is None else getattr(found, part)
+        return Resolved(found, "profile")
     if field.default is not MISSING:
         return Resolved(field.default, "default")
     raise UserError(f"{name} is blank: expected {KINDS[kind]}")

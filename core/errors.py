@@ -6,6 +6,8 @@ with 2. Anything else is a defect of ours and keeps its traceback.
 
 import difflib
 import errno
+import os
+import re
 import sys
 from collections.abc import Callable, Iterable
 
@@ -33,7 +35,8 @@ def run(stage: Callable[[list[str]], int | None]) -> None:
     except KeyboardInterrupt:
         print("interrupted: nothing was half-written; run the same command again", file=sys.stderr)
         code = MISTAKE
-    except OSError as error:
+    # safetensors reports a full disk by an exception of its own, so the type alone does not tell.
+    except Exception as error:
         message = _disk_message(error)
         if message is None:
             raise
@@ -42,10 +45,12 @@ def run(stage: Callable[[list[str]], int | None]) -> None:
     sys.exit(code)
 
 
-def _disk_message(error: OSError) -> str | None:
-    where = error.filename or "the output directory"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+def _disk_message(error: Exception) -> str | None:
+    number = re.search(r"\(os error (\d+)\)", str(error))
+    code = error.errno if isinstance(error, OSError) else int(number[1]) if number else None
+    where = getattr(error, "filename", None) or "the output directory"
+    if code in (errno.ENOSPC, errno.EDQUOT):
         return f"no space left on the disk of {where}: free some, or point MODELS_DIR elsewhere"
-    if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
-        return f"{where}: {error.strerror}; check its owner and mode"
+    if code in (errno.EACCES, errno.EROFS, errno.EPERM):
+        return f"{where}: {os.strerror(code)}; check its owner and mode"
     return None

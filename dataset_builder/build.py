@@ -117,10 +117,10 @@ def _refuse(message: str, findings: list[tuple[str, str]]) -> None:
 
 
 def _skills_input(directories: tuple[Path, ...]) -> dict[str, str]:
-    files = [file for directory in directories for file in directory.rglob("*") if file.is_file()]
-    if not files:
-        raise UserError(f"SKILLS_DIRS={' '.join(map(str, directories))}: no files there")
-    return {"path": " ".join(map(str, directories)), "sha256": artifacts.tree_sha256(files)}
+    for directory in directories:
+        if not directory.is_dir():
+            raise UserError(f"SKILLS_DIRS: {directory}: no such directory")
+    return {"path": " ".join(map(str, directories)), "sha256": artifacts.tree_sha256(*directories)}
 
 
 def _report(counts: dict[str, Any], path: Path) -> None:

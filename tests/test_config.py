@@ -23,7 +23,7 @@ class Example:
     profile: Profile
     models_dir: Path = setting(recorded=False)
     skills_dirs: tuple[Path, ...] = setting(recorded=False)
-    lora_rank: int = setting(profile="lora.rank")
+    lora_rank: int = setting(profile="lora.rank", positive=True)
     learning_rate: float = setting(profile="train.lr")
     seed: int = setting()
     backend: str = setting("")
@@ -84,6 +84,7 @@ def test_a_path_may_start_at_the_home(monkeypatch: pytest.MonkeyPatch, tmp_path:
         ("LORA_RANK=eight", "LORA_RANK=eight: expected a whole number"),
         ("LORA_RANK=8.5", "LORA_RANK=8.5: expected a whole number"),
         ("LORA_RANK=-8", "LORA_RANK=-8: must not be negative"),
+        ("LORA_RANK=0", "LORA_RANK=0: must be more than 0"),
         ("LEARNING_RATE=fast", "LEARNING_RATE=fast: expected a number"),
         ("LEARNING_RATE=nan", "LEARNING_RATE=nan: expected a number"),
         ("LEARNING_RATE=inf", "LEARNING_RATE=inf: expected a number"),

@@ -83,3 +83,11 @@ def test_a_defect_of_ours_keeps_its_traceback(error: Exception) -> None:
 )
 def test_the_nearest_known_word_is_offered(word: str, hint: str) -> None:
     assert did_you_mean(word, ["LORA_RANK", "LORA_ALPHA", "EPOCHS"]) == hint
+
+
+def test_a_full_disk_under_safetensors_is_one_line_and_2(capsys: pytest.CaptureFixture[str]) -> None:
+    from safetensors.torch import save_file
+    from torch import zeros
+
+    assert ended(lambda words: save_file({"a": zeros(1 << 16)}, "/dev/full")) == 2
+    assert capsys.readouterr().err.startswith("error: no space left on the disk of ")

@@ -21,7 +21,7 @@ def main(words: list[str]) -> int:
 
 def _make(settings: BaseSettings) -> int:
     profile, path = settings.profile, settings.base_dir
-    shipped = {"path": str(SHIPPED), "sha256": artifacts.tree_sha256(list(SHIPPED.iterdir()))}
+    shipped = {"path": str(SHIPPED), "sha256": artifacts.tree_sha256(SHIPPED)}
     recorded = {**config.recorded(settings), "CHAT_TEMPLATE": profile.chat_template}
     there = artifacts.read_manifest(path)
     rebuilt_here = bool(there and there["backend"].get("name") == "rebuilt")
