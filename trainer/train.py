@@ -49,6 +49,8 @@ def main(words: list[str]) -> int:
         f"({plan.share:.2%} of the base)"
     )
     rows = chat.read_rows(dataset_dir / "train.jsonl")
+    if not rows:
+        raise UserError(f"{dataset_dir}: no training rows; look at what make dataset dropped")
     states = settings.out_dir / "states" / _job_digest(recorded, inputs)
     job = Job(settings, plan, settings.out_dir, states)
     with artifacts.create(
