@@ -7,16 +7,18 @@ from typing import Any
 
 import torch
 import trl
+from tokenizers import Tokenizer
 
 from core import artifacts, chat, generate, render, shards, toolcalls
 from core.chat import Row
 from core.errors import UserError
 from core.profile import Profile
-from trainer.tiny import corpus, model, pretrain, tokenizer
+from core.profile import load as load_profile
+from trainer.tiny import SHIPPED, corpus, model, pretrain, tokenizer
 
 BPE = "bpe.json"
 VOCAB = 2250
-PROSE_LINES = 60
+WORD_COPIES = 60
 """How often the tokenizer sees each common word: often enough to give most of them one token."""
 SHARD_BYTES = 1_500_000
 HELD_OUT_SEED = 9_000_000
@@ -37,15 +39,7 @@ def chat_template(profile: Profile) -> str:
 def train(directory: Path, template: str, plan: pretrain.Plan) -> dict[str, Any]:
     """Train tokenizer, model and MTP head; write shards, index and BPE. Returns what was measured."""
     stages = pretrain.stage_rows(plan)
-    bare = tokenizer.assemble(tokenizer.train_bpe([], 300), template)
-    texts = [
-        str(bare.apply_chat_template(row.messages, tools=row.tools or None, tokenize=False))
-        for row in stages[-1][:1500]
-    ]
-    prose = [
-        form for word in corpus.WORDS for form in (f" {word}", f" {word}", f"_{word}", word.capitalize())
-    ]
-    tokenizer.save_bpe(tokenizer.train_bpe(texts + [" \n".join(prose)] * PROSE_LINES, VOCAB), directory / BPE)
+    tokenizer.save_bpe(_train_bpe(stages[-1][:1500], template), directory / BPE)
     complete = tokenizer.assemble(tokenizer.load_bpe(directory / BPE), template)
     config = model.make_config(complete)
     net = model.make_model(config, plan.seed)
@@ -104,6 +98,18 @@ def measure(directory: Path, rows_each: int) -> dict[str, Any]:
     return rates
 
 
+def _train_bpe(rows: list[Row], template: str) -> Tokenizer:
+    bare = tokenizer.assemble(tokenizer.train_bpe([], 300), template)
+    texts = [
+        str(bare.apply_chat_template(row.messages, tools=row.tools or None, tokenize=False)) for row in rows
+    ]
+    # Twice after a space, as most words of a text stand.
+    forms = (" {}", " {}", "_{}")
+    words = [form.format(word) for word in corpus.WORDS for form in forms]
+    words += [word.capitalize() for word in corpus.WORDS]
+    return tokenizer.train_bpe(texts + [" \n".join(words)] * WORD_COPIES, VOCAB)
+
+
 def _history(row: Row) -> list[chat.Message]:
     return row.messages[: chat.assistant_turns(row.messages)[0]]
 
@@ -116,3 +122,8 @@ def _right(row: Row, answer: str) -> bool:
 
 def _write(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    # How the shipped weights are renewed.
+    print(train(SHIPPED, chat_template(load_profile("tiny")), pretrain.Plan()))
