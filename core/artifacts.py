@@ -9,6 +9,7 @@ builds on it.
 """
 
 import contextlib
+import fcntl
 import hashlib
 import importlib.metadata
 import json
@@ -132,37 +133,44 @@ def create(
     """Build an artefact: yields a `Draft` whose directory becomes `path` when the block ends well.
 
     `inputs` maps a name to `{"path", "sha256"}`. When the block raises, `path` is as it was and the
-    partial directory goes.
+    partial directory goes. UserError while another process builds beside it.
     """
+    facts = {"kind": kind, "profile": profile, "run": run, "settings": settings, "inputs": inputs}
     partial = path.with_name(path.name + ".partial")
-    _remove(partial)
-    _restore(path)
-    partial.mkdir(parents=True, exist_ok=True)
-    draft, start = Draft(partial), time.monotonic()
-    try:
-        yield draft
-    except BaseException:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(path.parent):
         _remove(partial)
-        raise
-    files = {
-        name: {"bytes": file.stat().st_size, "sha256": file_sha256(file)}
-        for name, file in payload(partial).items()
-    }
-    manifest = {
-        "kind": kind,
-        "profile": profile,
-        "run": run,
-        "settings": settings,
-        "inputs": inputs,
-        "files": files,
-        "versions": versions(),
-        "backend": draft.backend,
-        "counts": draft.counts,
-        "seconds": round(time.monotonic() - start, 1),
-        "peak_mb": peak_mb(),
-    }
-    write_atomically(partial / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
-    _replace(partial, path)
+        _restore(path)
+        partial.mkdir()
+        draft, start = Draft(partial), time.monotonic()
+        try:
+            yield draft
+        except BaseException:
+            _remove(partial)
+            raise
+        facts["files"] = {
+            name: {"bytes": file.stat().st_size, "sha256": file_sha256(file)}
+            for name, file in payload(partial).items()
+        }
+        facts |= {"versions": versions(), "backend": draft.backend, "counts": draft.counts}
+        facts |= {"seconds": round(time.monotonic() - start, 1), "peak_mb": peak_mb()}
+        write_atomically(partial / MANIFEST, json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
+        _replace(partial, path)
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Hold the directory against other processes that build in it; the lock ends with the process."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise UserError(f"another process is building in {directory}: wait for it, or stop it") from None
+    try:
+        yield
+    finally:
+        os.close(handle)
 
 
 def record(path: Path, *, kind: str, profile: str) -> dict[str, Any]:

@@ -208,6 +208,19 @@ def test_as_an_input_an_artefact_is_its_place_and_digest(tmp_path: Path) -> None
     }
 
 
+def test_two_processes_never_build_side_by_side(tmp_path: Path) -> None:
+    facts: dict[str, Any] = {"kind": "adapter", "profile": "tiny", "run": "r", "settings": {}, "inputs": {}}
+    with artifacts.create(tmp_path / "x", **facts) as draft:
+        (draft.path / "a").write_bytes(b"mine")
+        with (
+            pytest.raises(UserError, match="another process is building"),
+            artifacts.create(tmp_path / "x", **facts),
+        ):
+            pass
+        assert (draft.path / "a").read_bytes() == b"mine"
+    assert contents(tmp_path / "x") == {"a": b"mine"}
+
+
 def test_a_tree_is_known_by_names_and_bytes_wherever_it_lies(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     (tree / "sub").mkdir(parents=True)

@@ -1,11 +1,14 @@
 """Supervised fine-tuning of a prepared PEFT model on rendered rows, by trl."""
 
+import random
+from dataclasses import asdict
 from typing import Any
 
 from core.errors import UserError
 from core.progress import Progress
 from core.render import Rendered
 from trainer.job import Job
+from trainer.order import batch_order
 
 WATCHED_STEPS = 10
 
@@ -28,7 +31,7 @@ def train(model: Any, tokenizer: Any, samples: list[Rendered], job: Job) -> list
         output_dir=str(job.states),
         per_device_train_batch_size=settings.batch_size,
         gradient_accumulation_steps=profile.accumulate,
-        num_train_epochs=settings.epochs,
+        num_train_epochs=1,
         learning_rate=settings.learning_rate,
         lr_scheduler_type=profile.schedule,
         warmup_steps=profile.warmup,
@@ -36,7 +39,7 @@ def train(model: Any, tokenizer: Any, samples: list[Rendered], job: Job) -> list
         weight_decay=0.0,
         max_length=settings.max_length,
         packing=False,
-        train_sampling_strategy="group_by_length",
+        train_sampling_strategy="sequential",
         gradient_checkpointing=profile.gradient_checkpointing,
         bf16=profile.dtype == "bfloat16" and on_gpu,
         fp16=False,
@@ -69,11 +72,16 @@ def train(model: Any, tokenizer: Any, samples: list[Rendered], job: Job) -> list
         def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self.progress.close()
 
-    rows = [{"input_ids": s.input_ids, "labels": s.labels, "length": len(s.input_ids)} for s in samples]
+    order = batch_order(
+        [len(sample.input_ids) for sample in samples],
+        batch=settings.batch_size,
+        epochs=settings.epochs,
+        rng=random.Random(settings.train_seed),
+    )
     trainer = SFTTrainer(
         model=model,
         args=config,
-        train_dataset=Dataset.from_list(rows),
+        train_dataset=Dataset.from_list([asdict(sample) for sample in samples]).select(order),
         processing_class=tokenizer,
         data_collator=DataCollatorForLanguageModeling(pad_token_id=tokenizer.pad_token_id),
         callbacks=[Report()],

@@ -12,6 +12,7 @@ from torch.nn import functional
 from core.chat import Row
 from core.progress import Progress
 from core.render import IGNORE, Rendered, render
+from trainer.order import batch_order
 from trainer.tiny import corpus
 from trainer.tiny.model import MtpHead
 
@@ -57,17 +58,14 @@ def batches(
     samples: list[Rendered], size: int, pad: int, rng: random.Random
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Shuffled batches of like length: `input_ids` and `labels`, both (B, T), padded on the right."""
-    order = list(range(len(samples)))
-    rng.shuffle(order)
-    for start in range(0, len(order), 16 * size):
-        pool = sorted(order[start : start + 16 * size], key=lambda i: len(samples[i].input_ids))
-        groups = [pool[i : i + size] for i in range(0, len(pool), size)]
-        rng.shuffle(groups)
-        for group in groups:
-            longest = max(len(samples[i].input_ids) for i in group)
-            ids = [samples[i].input_ids + [pad] * (longest - len(samples[i].input_ids)) for i in group]
-            labels = [samples[i].labels + [IGNORE] * (longest - len(samples[i].labels)) for i in group]
-            yield torch.tensor(ids), torch.tensor(labels)
+    lengths = [len(sample.input_ids) for sample in samples]
+    order = batch_order(lengths, batch=size, epochs=1, rng=rng)
+    for start in range(0, len(order), size):
+        group = order[start : start + size]
+        longest = max(lengths[i] for i in group)
+        ids = [samples[i].input_ids + [pad] * (longest - lengths[i]) for i in group]
+        labels = [samples[i].labels + [IGNORE] * (longest - lengths[i]) for i in group]
+        yield torch.tensor(ids), torch.tensor(labels)
 
 
 def train_model(model: Any, tokenizer: Any, stages: list[list[Row]], plan: Plan) -> float:
