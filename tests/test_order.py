@@ -1,5 +1,6 @@
 """The order of rows in training: each once an epoch, little padding, no long runs of one length."""
 
+import itertools
 import random
 from collections import Counter
 
@@ -45,6 +46,6 @@ def test_less_is_padded_than_in_a_plain_shuffle():
 def test_long_rows_are_spread_over_the_epoch():
     order = batch_order(LENGTHS, batch=8, epochs=1, rng=random.Random(1))
     long = [place for place, i in enumerate(order) if LENGTHS[i] >= 700]
-    gaps = [b - a for a, b in zip(long, long[1:], strict=False)]
+    gaps = [b - a for a, b in itertools.pairwise(long)]
     assert max(gaps) < len(order) / 4
     assert long[0] < len(order) / 4
