@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from core import chat
+from core import chat, phrases
 from core.chat import Row, Tool
 from dataset_builder import values
 from dataset_builder.requests import ToolRequests, slots_in
@@ -65,9 +65,15 @@ def ask(sources: Sources, request: ToolRequests, wording: str, rng: random.Rando
     slots = slots_in(wording)
     kinds = {slot: kind for slot, kind in request.values.items() if slot in slots}
     drawn = values.draw_distinct(kinds, rng, split)
-    text = wording.format(**{slot: values.shown(value, rng) for slot, value in drawn.items()})
+    text = request_text(wording, drawn, rng, split)
     tool = sources.tools[f"{request.server}.{request.tool}"]
     return Ask(request, tool, wording, text, {name: drawn[name] for name in tool.properties if name in drawn})
+
+
+def request_text(wording: str, drawn: dict[str, Any], rng: random.Random, split: str) -> str:
+    """A wording with its values in place; in training often within a phrase that people put around it."""
+    text = wording.format(**{slot: values.shown(value, rng) for slot, value in drawn.items()})
+    return phrases.wrapped(text, phrases.is_spanish(wording), rng) if split == "train" else text
 
 
 def call(ask: Ask, think: str = "") -> chat.Message:

@@ -36,8 +36,7 @@ def _row(
 ) -> Row:
     drawn = values.draw_distinct(scenario.values, rng, split)
     texts = {slot: ", ".join(v) if isinstance(v, list) else str(v) for slot, v in drawn.items()}
-    quoted = {slot: values.shown(value, rng) for slot, value in drawn.items()}
-    messages = [chat.user(wording.format(**quoted))]
+    messages = [chat.user(src.request_text(wording, drawn, rng, split))]
     for step in scenario.steps:
         messages.append(
             chat.call(

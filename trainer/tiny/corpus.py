@@ -1,6 +1,6 @@
 """What the tiny base learns from: small talk, calls of everyday tools and of invented ones, routines.
 
-None of it mentions the user's servers or skills. `python -m trainer.tiny.corpus` writes the prompts of the
+None of it shows the user's tools or skills. `python -m trainer.tiny.corpus` writes the prompts of the
 replay bucket (`examples/replay.jsonl`) from seeds that pre-training does not use.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core import chat
+from core import chat, phrases
 from core.chat import Row, Tool
 
 WORDS = tuple(dict.fromkeys((Path(__file__).parent / "words.txt").read_text(encoding="utf-8").split()))
@@ -95,7 +95,7 @@ class Known:
         spanish, wording = rng.choice(self.wordings)
         arguments = {name: VALUES[kind](rng) for name, kind in self.parameters}
         shown = {name: quote(rng, value, spanish) for name, value in arguments.items()}
-        return wording.format(**shown), arguments, spanish
+        return phrases.wrapped(wording.format(**shown), spanish, rng), arguments, spanish
 
 
 def _property(kind: str) -> dict[str, Any]:
@@ -169,9 +169,12 @@ PARAMETERS = (
 ).split()
 
 
-def invented(rng: random.Random) -> Known:
-    """A tool that exists only in this one conversation: the model must read its schema to call it."""
-    server = rng.choice([word(rng, 1), word(rng, 2), rng.choice(NOUNS), rng.choice(WORDS).lower()])
+def invented(rng: random.Random, server: str = "") -> Known:
+    """A tool that exists only in this one conversation: the model must read its schema to call it.
+
+    The request names it by the words of its name, or by some of its description.
+    """
+    server = server or rng.choice([word(rng, 1), word(rng, 2), rng.choice(NOUNS), rng.choice(WORDS).lower()])
     parts = rng.choice(
         [
             [rng.choice(VERBS), rng.choice(NOUNS)],
@@ -189,12 +192,22 @@ def invented(rng: random.Random) -> Known:
     )
     prose = words(rng, 3, 9).capitalize()
     spanish = rng.random() < 0.5
-    joined = (" y " if spanish else " and ").join(f"{name} {{{name}}}" for name, _ in parameters)
-    verb = rng.choice(["Usa", "Ejecuta", "Haz"] if spanish else ["Use", "Run", "Do"])
-    wording = f"{verb} {' '.join(parts)} {'con' if spanish else 'with'} {joined}"
+    bare = len(parameters) == 1 and rng.random() < 0.4
+    joined = (" y " if spanish else " and ").join(
+        f"{{{name}}}" if bare else f"{name} {{{name}}}" for name, _ in parameters
+    )
+    verb = rng.choice(SPANISH_VERBS if spanish else ENGLISH_VERBS)
+    described = prose.lower().split()
+    start = rng.randrange(len(described) - 1)
+    named = " ".join(parts if rng.random() < 0.6 else described[start : start + rng.choice([2, 3])])
+    link = "con" if spanish else "with"
+    wording = rng.choice([f"{verb} {named} {link} {joined}", f"{verb} {named}: {joined}",
+                          f"{link.capitalize()} {joined}, {verb.lower()} {named}"])  # fmt: skip
     return Known(f"{server}__{'_'.join(parts)}", prose, parameters, ((spanish, wording),))
 
 
+SPANISH_VERBS = ("Usa", "Ejecuta", "Haz", "Quiero", "Necesito", "Lanza", "Muéstrame", "Dime", "Dame")
+ENGLISH_VERBS = ("Use", "Run", "Do", "I want", "I need", "Start", "Show me", "Tell me", "Give me")
 TALK = (
     ("Hello", "Hello! How can I help?"), ("Hola", "¡Hola! ¿En qué te ayudo?"),
     ("Thanks", "You are welcome."), ("Gracias", "De nada."),
@@ -252,7 +265,8 @@ def _single(rng: random.Random, invented_share: float, max_tools: int) -> Row:
     wanted = invented(rng) if new else rng.choice(KNOWN)
     others = []
     for _ in range(rng.randint(0, max_tools - 1)):
-        others.append(invented(rng) if rng.random() < (0.5 if new else 0.15) else rng.choice(KNOWN))
+        sibling = wanted.name.split("__")[0] if new and rng.random() < 0.6 else ""
+        others.append(invented(rng, sibling) if rng.random() < (0.7 if new else 0.15) else rng.choice(KNOWN))
     asked, arguments, spanish = wanted.ask(rng)
     messages = [chat.user(asked), _call(wanted, arguments)]
     if rng.random() < 0.2:
