@@ -13,9 +13,9 @@ PROFILE = Profile(
     backends=("plain",),
     lora=Lora(rank=16, alpha=32, dropout=0.0, targets=tuple(qwen.FAMILIES)),
     train=Train(
-        lr=5e-3,
+        lr=1e-2,
         schedule="linear",
-        epochs=3,
+        epochs=4,
         max_length=1024,
         batch=8,
         dtype="float32",
@@ -23,7 +23,7 @@ PROFILE = Profile(
         gradient_checkpointing=False,
     ),
     data=Data(
-        tools_shown=3,
+        tools_shown=2,
         rows={"mcp_calls": 700, "skills": 120, "no_tool": 80, "recovery": 80, "replay": 150},
         eval_rows={
             "mcp_calls": 200,
