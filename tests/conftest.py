@@ -31,7 +31,7 @@ DATA = replace(
     rows={"mcp_calls": 24, "skills": 6, "no_tool": 4, "recovery": 4, "replay": 8},
     eval_rows={"mcp_calls": 6, "synonyms": 2, "skills": 2, "no_tool": 2, "recovery": 2, "replay": 4},
 )
-PROFILE = replace(tiny.PROFILE, name="mini", data=DATA, train=replace(tiny.PROFILE.train, epochs=0.5))
+PROFILE = replace(tiny.PROFILE, name="mini", data=DATA, train=replace(tiny.PROFILE.train, epochs=1))
 '''
 
 

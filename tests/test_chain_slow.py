@@ -68,7 +68,7 @@ def test_a_killed_training_resumes_and_ends_with_the_same_adapter(project, tmp_p
     for name in ("models", "data"):
         (other / name).symlink_to(project / name)
     profile = other / "core/profiles/mini.py"
-    profile.write_text(profile.read_text().replace("epochs=0.5", "epochs=2, save_steps=2"))
+    profile.write_text(profile.read_text().replace("epochs=1", "epochs=2, save_steps=2"))
     undisturbed = run_make(other, "train", "PROFILE=mini", "RUN=whole")
     assert undisturbed.returncode == 0, undisturbed.stderr
 

@@ -197,9 +197,7 @@ def test_a_secret_stops_the_build_and_leaves_the_old_dataset(project, dataset):
     requests = project / "examples/requests.yaml"
     text, before = requests.read_text(), (dataset / "train.jsonl").read_bytes()
     secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
-    requests.write_text(
-        text.replace("Muéstrame el estado de {repo_path}", f"Con {secret}, mira {{repo_path}}")
-    )
+    requests.write_text(text.replace('      - "', f'      - "{secret} '))
     try:
         done = run_make(project, "dataset", "PROFILE=mini")
     finally:

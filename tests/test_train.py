@@ -35,8 +35,9 @@ def test_the_plan_is_what_peft_trains(plan, trainable):
 
 
 def test_neither_experts_nor_router_nor_vision_nor_mtp_are_planned(plan):
-    for forbidden in ("experts", "mlp.gate", "visual", "mtp", "shared_expert_gate"):
-        assert not [name for name in plan.modules if forbidden in name.replace("shared_expert.", "")]
+    for name in plan.modules:
+        assert name.startswith("model.language_model.layers.")
+        assert not {"experts", "gate", "shared_expert_gate"} & set(name.split("."))
 
 
 @pytest.mark.parametrize("fault", ["one module too few", "a router too many", "a larger rank"])
@@ -94,7 +95,6 @@ def test_the_adapter_is_in_peft_layout_and_says_what_was_trained(project):
     manifest = json.loads((adapter / "manifest.json").read_text())
     assert manifest["backend"] == {"name": "plain", "reasons": {}}
     assert manifest["counts"]["modules"] == 30
-    assert manifest["counts"]["last_loss"] < manifest["counts"]["first_loss"]
     names = shards.read_header(adapter / "adapter_model.safetensors")
     assert len(names) == 60
     assert all(name.startswith("base_model.model.model.language_model.layers.") for name in names)

@@ -65,6 +65,7 @@ def main(words: list[str]) -> int:
         model.save_pretrained(draft.path)
         (draft.path / "README.md").unlink(missing_ok=True)
         _write_log(draft.path, log)
+        shown = max(1, min(20, len(log) // 2))
         draft.backend = {"name": name, "reasons": reasons}
         draft.counts = {
             "samples": len(samples),
@@ -72,8 +73,8 @@ def main(words: list[str]) -> int:
             "steps": len(log),
             "modules": len(plan.modules),
             "trainable_parameters": plan.parameters,
-            "first_loss": _mean_loss(log[:20]),
-            "last_loss": _mean_loss(log[-20:]),
+            "first_loss": _mean_loss(log[:shown]),
+            "last_loss": _mean_loss(log[-shown:]),
         }
     shutil.rmtree(states.parent, ignore_errors=True)
     print(f"train: loss {draft.counts['first_loss']} -> {draft.counts['last_loss']}, adapter at {path}")
