@@ -24,7 +24,7 @@ PROFILE = Profile(
     ),
     data=Data(
         tools_shown=2,
-        rows={"mcp_calls": 700, "skills": 120, "no_tool": 80, "recovery": 80, "replay": 150},
+        rows={"mcp_calls": 800, "skills": 90, "no_tool": 80, "recovery": 80, "replay": 150},
         eval_rows={
             "mcp_calls": 200,
             "synonyms": 100,
