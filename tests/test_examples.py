@@ -41,7 +41,7 @@ each_tool = pytest.mark.parametrize(("server", "tool"), TOOLS_ASKED, ids=lambda 
 def tools(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ToolSchema]:
     """The tools of examples/mcp.json, dumped from the real servers that `make env` installs."""
     if not (ROOT / ".venv-mcp").is_dir():
-        pytest.skip("the example servers are not installed: make env")
+        pytest.fail("the example servers are not installed: make env")
     place = tmp_path_factory.mktemp("schemas")
     (place / ".venv-mcp").symlink_to(ROOT / ".venv-mcp")
     settings = ["PROFILE=tiny", "RUN=tiny", "MODELS_DIR=models", f"MCP_CONFIG={ROOT / 'examples/mcp.json'}"]
