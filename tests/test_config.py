@@ -131,7 +131,7 @@ def test_only_what_shapes_the_result_is_recorded_as_json_types() -> None:
     assert config.recorded(parsed("LORA_RANK=8")) == {
         "PROFILE": "tiny",
         "LORA_RANK": 8,
-        "LEARNING_RATE": 5e-3,
+        "LEARNING_RATE": profile.load("tiny").train.lr,
         "SEED": 100,
         "BACKEND": "",
     }
