@@ -243,11 +243,6 @@ def known_row(rng: random.Random, max_tools: int) -> Row:
     return _single(rng, 0.0, max_tools)
 
 
-def talk_row(rng: random.Random) -> Row:
-    """Small talk."""
-    return _talk(rng)
-
-
 def _talk(rng: random.Random) -> Row:
     shown = [tool.schema(rng) for tool in rng.sample(KNOWN, rng.randint(0, 2))]
     if rng.random() < 0.25:
