@@ -34,6 +34,8 @@ PACKAGES = (
     "datasets",
     "safetensors",
     "tokenizers",
+    "llmcompressor",
+    "compressed-tensors",
     "unsloth",
     "mcp",
 )
@@ -138,7 +140,7 @@ def create(
     facts = {"kind": kind, "profile": profile, "run": run, "settings": settings, "inputs": inputs}
     partial = path.with_name(path.name + ".partial")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(path.parent):
+    with locked(path.parent):
         _remove(partial)
         _restore(path)
         partial.mkdir()
@@ -159,7 +161,7 @@ def create(
 
 
 @contextlib.contextmanager
-def _locked(directory: Path) -> Iterator[None]:
+def locked(directory: Path) -> Iterator[None]:
     """Hold the directory against other processes that build in it; the lock ends with the process."""
     handle = os.open(directory, os.O_RDONLY)
     try:

@@ -58,14 +58,16 @@ class Quant:
     ignore: tuple[str, ...]
     fused: tuple[tuple[str, ...], ...]
     """Modules that share one global scale."""
+    calibration_rows: int
+    """Training rows that set the activations' scales."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
     threshold: float
-    """The least rate (or the greatest loss) that passes."""
+    """The goal: the least rate, or the greatest loss in nats a token. Reported; it decides nothing."""
     delta: float
-    """How much worse than the baseline is still `no_change`."""
+    """How much worse than the base is allowed: a share for rates, nats a token for the loss."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,6 +37,21 @@ class _Run:
         """The merged BF16 checkpoint of the run."""
         return self.models_dir / self.run / "merged"
 
+    @property
+    def production_dir(self) -> Path:
+        """Our copy of the checkpoint that production serves."""
+        return self.models_dir / self.profile.production.rsplit("/", 1)[-1]
+
+    @property
+    def nvfp4_dir(self) -> Path:
+        """The quantised checkpoint of the run."""
+        return self.models_dir / self.run / "nvfp4"
+
+    @property
+    def dequantized_dir(self) -> Path:
+        """The quantised checkpoint's values in BF16, for what cannot run NVFP4."""
+        return self.models_dir / self.run / "nvfp4-bf16"
+
 
 @dataclass(frozen=True, kw_only=True)
 class BaseSettings(_Run):
@@ -86,6 +101,35 @@ class MergeSettings(_Run):
 @dataclass(frozen=True, kw_only=True)
 class EvalSettings(_Run):
     eval_limit: int = setting(0)
+    force: bool = setting(False, recorded=False)
+    checkpoint: str = setting("merged", recorded=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizeSettings(_Run):
+    calibration_rows: int = setting(profile="quant.calibration_rows", positive=True)
+    force: bool = setting(False, recorded=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DequantizeSettings(_Run):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeploySettings(_Run):
+    deploy_dir: Path = setting(recorded=False)
+    force: bool = setting(False, recorded=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RollbackSettings(_Run):
+    deploy_dir: Path = setting(recorded=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportSettings(_Run):
+    pass
 
 
 STAGES: dict[str, type[_Run]] = {
@@ -96,6 +140,11 @@ STAGES: dict[str, type[_Run]] = {
     "train": TrainSettings,
     "merge": MergeSettings,
     "eval": EvalSettings,
+    "quantize": QuantizeSettings,
+    "dequantize": DequantizeSettings,
+    "deploy": DeploySettings,
+    "rollback": RollbackSettings,
+    "report": ReportSettings,
 }
 
 
@@ -116,11 +165,13 @@ def show(words: list[str]) -> int:
         own = [f"{k}={v}" for k, v in given.items() if k in config.setting_names(schema)]
         for field, found in config.resolve(schema, own).items():
             name = field.upper()
+            if name not in given:
+                continue
             origin = "command line" if name in typed else "Makefile"
             rows[name] = (_text(found.value), origin if found.origin == "given" else found.origin)
     width = max(len(value) for value, _ in rows.values())
     for name, (value, origin) in rows.items():
-        print(f"{name:<14} {value:<{width}}  {origin}")
+        print(f"{name:<16} {value:<{width}}  {origin}")
     return errors.DONE
 
 

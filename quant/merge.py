@@ -85,7 +85,7 @@ def require_space(directory: Path, needed: int) -> None:
     free = shutil.disk_usage(directory).free
     if free < needed:
         raise UserError(
-            f"{directory}: {free / 1e6:,.0f} MB free, the merged checkpoint takes"
+            f"{directory}: {free / 1e6:,.0f} MB free, the checkpoint takes"
             f" {needed / 1e6:,.0f}: free some, or point MODELS_DIR elsewhere"
         )
 

@@ -43,6 +43,7 @@ NVFP4 = Quant(
         ("mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj"),
         ("mlp.experts.gate_proj", "mlp.experts.up_proj"),
     ),
+    calibration_rows=256,
 )
 
 PROFILE = Profile(
@@ -65,8 +66,9 @@ PROFILE = Profile(
     mtp_prefix=MTP_PREFIX,
     quant=NVFP4,
     gates={
-        "loss": Gate(threshold=0.0, delta=0.02),
+        "loss": Gate(threshold=0.5, delta=0.02),
         "tool_calls": Gate(threshold=0.9, delta=0.02),
         "skills": Gate(threshold=0.9, delta=0.02),
+        "replay": Gate(threshold=0.9, delta=0.05),
     },
 )

@@ -1,5 +1,7 @@
 """The embedded default: a real qwen3_5_moe checkpoint in small, made on a laptop's CPU."""
 
+from dataclasses import replace
+
 from core.profile import Data, Gate, Lora, Profile, Train
 from core.profiles import qwen3_6_35b_a3b as qwen
 
@@ -39,11 +41,12 @@ PROFILE = Profile(
     layers_prefix=qwen.LAYERS_PREFIX,
     vision_prefix=qwen.VISION_PREFIX,
     mtp_prefix=qwen.MTP_PREFIX,
-    quant=qwen.NVFP4,
+    quant=replace(qwen.NVFP4, calibration_rows=32),
     gates={
-        "loss": Gate(threshold=0.0, delta=0.02),
+        "loss": Gate(threshold=0.3, delta=0.02),
         "tool_calls": Gate(threshold=0.8, delta=0.02),
         "skills": Gate(threshold=0.8, delta=0.02),
+        "replay": Gate(threshold=0.75, delta=0.15),
     },
     held_out_skills=("informe-historial",),
 )
