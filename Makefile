@@ -43,7 +43,13 @@ TRAIN_SEED := 0
 RETRAIN :=
 # held-out rows a bucket; blank = all
 EVAL_LIMIT :=
-# 1 = train the embedded base from nothing (about 25 minutes)
+# rows that set the scales of quantised activations
+CALIBRATION_ROWS :=
+# the directory that your server serves; make deploy exchanges it, make rollback goes back
+DEPLOY_DIR := deployed/$(PROFILE)
+# 1 = quantize and deploy although the gates say no; recorded
+FORCE :=
+# 1 = train the embedded base from nothing (about 45 minutes)
 REBUILD :=
 # cpu, cuda or apple, for make env; blank = what this machine is
 MACHINE :=
@@ -71,9 +77,14 @@ DATASET_SETTINGS := $(PLACE) SKILLS_DIRS REQUESTS REPLAY TOOLS_SHOWN MAX_LENGTH 
 TRAIN_SETTINGS := $(PLACE) BACKEND LORA_RANK LORA_ALPHA LORA_DROPOUT LEARNING_RATE EPOCHS BATCH_SIZE \
 	MAX_LENGTH TRAIN_SEED RETRAIN
 MERGE_SETTINGS := $(PLACE)
-EVAL_SETTINGS := $(PLACE) EVAL_LIMIT
+EVAL_SETTINGS := $(PLACE) EVAL_LIMIT FORCE
+QUANTIZE_SETTINGS := $(PLACE) CALIBRATION_ROWS FORCE
+DEQUANTIZE_SETTINGS := $(PLACE)
+DEPLOY_SETTINGS := $(PLACE) DEPLOY_DIR FORCE
+ROLLBACK_SETTINGS := $(PLACE) DEPLOY_DIR
+REPORT_SETTINGS := $(PLACE)
 STAGE_SETTINGS := $(sort $(BASE_SETTINGS) $(VERIFY_SETTINGS) $(SCHEMAS_SETTINGS) $(DATASET_SETTINGS) \
-	$(TRAIN_SETTINGS) $(MERGE_SETTINGS) $(EVAL_SETTINGS))
+	$(TRAIN_SETTINGS) $(MERGE_SETTINGS) $(EVAL_SETTINGS) $(QUANTIZE_SETTINGS) $(DEPLOY_SETTINGS))
 ENV_SETTINGS := MACHINE TORCH_INDEX
 SETTINGS := $(STAGE_SETTINGS) $(ENV_SETTINGS)
 
@@ -92,13 +103,14 @@ $(error RUN='$(RUN)': expected one word)
 endif
 
 ##@ The chain: each stage builds what it needs first and says when there is nothing to do
-.PHONY: all env base verify schemas dataset train merge eval
-all: eval ## everything, from nothing to the measured gain
+.PHONY: all env base verify schemas dataset train merge eval quantize dequantize eval-nvfp4 deploy rollback
+all: deploy report ## everything, from nothing to the checkpoint in production's place, and a report
 
 env: $(ENV) ## install Python packages into .venv and the MCP servers into .venv-mcp
 
-base: $(ENV) ## the base checkpoint: made here (PROFILE=tiny) or looked for
+base: $(ENV) ## the base and production's checkpoint: made here (PROFILE=tiny) or looked for
 	$(PY) -m trainer.base $(call args,$(BASE_SETTINGS))
+	$(PY) -m quant.production $(call args,$(BASE_SETTINGS))
 
 verify: base ## check the machine and the checkpoint
 	$(PY) -m trainer.verify $(call args,$(VERIFY_SETTINGS))
@@ -115,18 +127,36 @@ train: dataset ## train the LoRA adapter; never overwrites one of other settings
 merge: train ## merge the adapter into the base's shards
 	$(PY) -m quant.merge $(call args,$(MERGE_SETTINGS))
 
-eval: merge ## measure base and merged on the held-out rows
-	$(PY) -m eval.suite $(call args,$(EVAL_SETTINGS))
+eval: merge ## let the gates judge the merged checkpoint against the base on the held-out rows
+	$(PY) -m eval.suite $(call args,$(EVAL_SETTINGS)) CHECKPOINT=merged
+
+quantize: eval ## quantise the merged checkpoint to NVFP4, if the gates let it
+	$(PY) -m quant.quantize $(call args,$(QUANTIZE_SETTINGS))
+
+dequantize: quantize ## the NVFP4 checkpoint's values in BF16, for machines that cannot run NVFP4
+	$(PY) -m quant.dequantize $(call args,$(DEQUANTIZE_SETTINGS))
+
+eval-nvfp4: dequantize ## let the gates judge the NVFP4 checkpoint
+	$(PY) -m eval.suite $(call args,$(EVAL_SETTINGS)) CHECKPOINT=nvfp4
+
+deploy: eval-nvfp4 ## put the NVFP4 checkpoint in production's place, if the gates let it
+	$(PY) -m quant.deploy $(call args,$(DEPLOY_SETTINGS))
+
+rollback: $(ENV) ## put back what was in production's place before
+	$(PY) -m quant.rollback $(call args,$(ROLLBACK_SETTINGS))
 
 ##@ Looking
-.PHONY: help settings
+.PHONY: report help settings
+report: $(ENV) ## write out/<RUN>/report.html and report.json from what was measured
+	$(PY) -m eval.report $(call args,$(REPORT_SETTINGS))
+
 help: ## this text
 	@awk '/^##@/ {printf "\n%s\n", substr($$0, 5)} \
-		match($$0, /^[a-z-]+:.*## /) {split($$0, part, ":"); \
-		printf "  %-14s %s\n", part[1], substr($$0, RSTART + RLENGTH)}' Makefile
+		match($$0, /^[a-z0-9-]+:.*## /) {split($$0, part, ":"); \
+		printf "  %-16s %s\n", part[1], substr($$0, RSTART + RLENGTH)}' Makefile
 	@printf '\nSettings (make settings shows the values in force)\n'
 	@awk '/^# ---- Machinery/ {exit} /^# [^-]/ {text = substr($$0, 3)} \
-		/^[A-Z_]+ :=/ {name = $$1; sub(/^[^=]*= ?/, ""); printf "  %-14s %-22s %s\n", name, $$0, text}' Makefile
+		/^[A-Z_]+ :=/ {name = $$1; sub(/^[^=]*= ?/, ""); printf "  %-16s %-22s %s\n", name, $$0, text}' Makefile
 
 settings: $(ENV) ## every setting, its value and where it comes from
 	@$(PY) -m core.settings show $(call args,$(STAGE_SETTINGS)) COMMAND_LINE=$(call quote,$(typed))

@@ -50,6 +50,8 @@ class Data:
     """Held-out rows by bucket."""
     skill_prompt: str
     """What of a skill stands in the prompt: `body` (as Claude Code loads it) or `description`."""
+    answer_tokens: int
+    """The most tokens that the model may write in one turn, thinking included."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,9 @@ from core.profile import Profile
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Run:
+class RunSettings:
+    """What every stage reads, and the places that follow from it."""
+
     profile: Profile
     run: str = setting(recorded=False)
     models_dir: Path = setting(recorded=False)
@@ -54,22 +56,22 @@ class _Run:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BaseSettings(_Run):
+class BaseSettings(RunSettings):
     rebuild: bool = setting(False, recorded=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifySettings(_Run):
+class VerifySettings(RunSettings):
     backend: str = setting("", recorded=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SchemasSettings(_Run):
+class SchemasSettings(RunSettings):
     mcp_config: Path = setting(recorded=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DatasetSettings(_Run):
+class DatasetSettings(RunSettings):
     skills_dirs: tuple[Path, ...] = setting(recorded=False)
     requests: Path = setting(recorded=False)
     replay: Path = setting(recorded=False)
@@ -80,7 +82,7 @@ class DatasetSettings(_Run):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainSettings(_Run):
+class TrainSettings(RunSettings):
     backend: str = setting("", recorded=True)
     lora_rank: int = setting(profile="lora.rank", positive=True)
     lora_alpha: int = setting(profile="lora.alpha", positive=True)
@@ -94,45 +96,45 @@ class TrainSettings(_Run):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MergeSettings(_Run):
+class MergeSettings(RunSettings):
     pass
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalSettings(_Run):
+class EvalSettings(RunSettings):
     eval_limit: int = setting(0)
     force: bool = setting(False, recorded=False)
     checkpoint: str = setting("merged", recorded=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuantizeSettings(_Run):
+class QuantizeSettings(RunSettings):
     calibration_rows: int = setting(profile="quant.calibration_rows", positive=True)
     force: bool = setting(False, recorded=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DequantizeSettings(_Run):
+class DequantizeSettings(RunSettings):
     pass
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeploySettings(_Run):
+class DeploySettings(RunSettings):
     deploy_dir: Path = setting(recorded=False)
     force: bool = setting(False, recorded=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RollbackSettings(_Run):
+class RollbackSettings(RunSettings):
     deploy_dir: Path = setting(recorded=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportSettings(_Run):
+class ReportSettings(RunSettings):
     pass
 
 
-STAGES: dict[str, type[_Run]] = {
+STAGES: dict[str, type[RunSettings]] = {
     "base": BaseSettings,
     "verify": VerifySettings,
     "schemas": SchemasSettings,

@@ -30,7 +30,6 @@ BUCKETS = {
 }
 PUBLISHED_SEEDS = range(100)
 """Seeds below 100 draw the wordings of figures that are published, others those of development."""
-ANSWER_TOKENS = 160
 
 
 def main(words: list[str]) -> int:
@@ -89,7 +88,7 @@ def _build(
     train = _rows(sources, data.rows, settings.data_seed, "train")
     held_out = _rows(sources, data.eval_rows, settings.eval_seed, side)
     prompts, kept_back = replay.divide(sources.replay, data.rows["replay"], data.eval_rows["replay"])
-    train += replay.answered(prompts, settings.base_dir, settings.profile.train.dtype, ANSWER_TOKENS)
+    train += replay.answered(prompts, settings.base_dir, settings.profile.train.dtype, data.answer_tokens)
 
     from core.generate import load_tokenizer
 

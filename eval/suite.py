@@ -1,110 +1,99 @@
-"""`make eval`: the base and the merged checkpoint answer the same held-out prompts; the gain is printed.
+"""`make eval`: base and one checkpoint of the run on the same held-out rows, and the verdict of the gates.
 
-Exit code 1 where the merged checkpoint's tool calls are not better than the base's.
+Exit code 1 where the verdict is no pass and FORCE is blank.
 """
 
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from core import artifacts, chat, config, errors, generate
-from core.chat import Row
-from core.render import prompt_text
+from core import artifacts, config, errors, verdicts
+from core.errors import UserError
 from core.settings import EvalSettings
-from eval import stats
-from eval.gates import tool_calls
-from eval.stats import Rate
+from core.verdicts import Verdict
+from eval import measure, report, table
+from eval.verdict import judge
 
-HEADLINE = "mcp_calls"
-ANSWER_TOKENS = 160
-TITLES = {
-    "mcp_calls": "tool calls",
-    "synonyms": "tool calls, unseen synonyms",
-    "skills": "skills, first step",
-    "no_tool": "no call when none is due",
-    "recovery": "after a tool's error",
-    "replay": "what the base knew",
-}
+CHECKPOINTS = ("merged", "nvfp4")
 
 
 def main(words: list[str]) -> int:
-    """Measure and compare; exit code 0 when the tool calls improve, else 1."""
+    """Measure, judge and print; exit code 0 where the gates pass or FORCE=1, else 1."""
     settings = config.parse(EvalSettings, words)
-    base = measure("base", settings.base_dir, "base", settings)
-    merged = measure("merged", settings.merged_dir, "merge", settings)
-    print(f"\n{'held-out rows':<28} {'n':>4}  {'base':<24} {'merged':<24}")
-    for bucket, after in merged.items():
-        print(
-            f"{TITLES[bucket]:<28} {after.n:>4}  {base[bucket]!s:<24} {after!s:<24} "
-            f"{stats.compare(base[bucket], after)}"
-        )
-    verdict = stats.compare(base[HEADLINE], merged[HEADLINE])
-    print(
-        f"\neval: tool-call validity {base[HEADLINE].rate:.1%} -> {merged[HEADLINE].rate:.1%}: {verdict} "
-        f"(95 % Wilson intervals; judged by core/toolcalls.py)"
-    )
-    return errors.DONE if verdict == "improves" else errors.NEGATIVE
+    name, profile = settings.checkpoint, settings.profile
+    if name not in CHECKPOINTS:
+        raise UserError(f"CHECKPOINT={name}: expected {' or '.join(CHECKPOINTS)}")
+    if not profile.gates:
+        raise UserError(f"PROFILE={profile.name} has no eval stage (gates is empty in its profile)")
+    judged_dir, measured_dir, target = _checkpoint(settings)
+    manifests = {"base": measure.measure("base", settings.base_dir, "base", settings)}
+    if name == "nvfp4":
+        manifests |= _merged_on_the_same_rows(settings, manifests["base"])
+    manifests[name] = measure.measure(name, measured_dir, target, settings)
+
+    judged = judge(profile.gates, {one: measure.statistics(m) for one, m in manifests.items()})
+    _write(judged, judged_dir, manifests, settings)
+    print("", *table.rows(judged, list(manifests)), "", *table.gates(judged), sep="\n")
+    print(*table.kept(judged, "merged", "nvfp4"), sep="\n")
+    verdict = Verdict({gate: found["verdict"] for gate, found in judged["gates"].items()})
+    forced = not verdict.passes and settings.force
+    print(f"eval: {name} against base: {verdict}{', FORCE=1' if forced else ''}")
+    report.write(settings)
+    return errors.DONE if verdict.passes or settings.force else errors.NEGATIVE
 
 
-def measure(name: str, checkpoint: Path, target: str, settings: EvalSettings) -> dict[str, Rate]:
-    """The rates of one checkpoint by bucket; answered anew only where an input changed."""
-    path, dataset_dir = settings.out_dir / "eval" / name, settings.data_dir / "dataset"
+def _checkpoint(settings: EvalSettings) -> tuple[Path, Path, str]:
+    """The checkpoint that is judged, the one that is run in its place, and the latter's stage.
+
+    What runs for nvfp4 is its dequantised copy; UserError where that is of another checkpoint.
+    """
+    if settings.checkpoint == "merged":
+        return settings.merged_dir, settings.merged_dir, "merge"
+    judged, copy = settings.nvfp4_dir, settings.dequantized_dir
+    today = artifacts.digest(artifacts.require(judged, "quantize"))
+    source = artifacts.require(copy, "dequantize")["inputs"].get("nvfp4", {}).get("sha256")
+    if source != today:
+        raise UserError(f"{copy} is of another checkpoint than {judged} is today: make dequantize")
+    return judged, copy, "dequantize"
+
+
+def _merged_on_the_same_rows(settings: EvalSettings, base: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The merged checkpoint's evaluation, if it is of the rows that `base` was measured on."""
+    merged = artifacts.read_manifest(settings.out_dir / "eval" / "merged")
+    if merged is None:
+        return {}
+    same = merged["inputs"] | {"checkpoint": base["inputs"]["checkpoint"]}
+    return {} if artifacts.differences(base, merged["settings"], same) else {"merged": merged}
+
+
+def _write(
+    judged: dict[str, Any], checkpoint: Path, manifests: dict[str, dict[str, Any]], settings: EvalSettings
+) -> None:
+    """Write the verdict where quantize, deploy and report look for it; not where it stands already."""
+    name = settings.checkpoint
+    path = verdicts.directory(settings.out_dir, name)
+    evaluated = {one: artifacts.as_input(settings.out_dir / "eval" / one, m) for one, m in manifests.items()}
     inputs = {
-        "checkpoint": artifacts.as_input(checkpoint, artifacts.require(checkpoint, target)),
-        "dataset": artifacts.as_input(dataset_dir, artifacts.require(dataset_dir, "dataset")),
+        "baseline": evaluated.pop("base"),
+        "measured": evaluated.pop(name),
+        "checkpoint": artifacts.as_input(checkpoint, artifacts.require(checkpoint, "all")),
+        **evaluated,
     }
-    recorded = config.recorded(settings)
-    manifest = artifacts.read_manifest(path)
-    if manifest is None or artifacts.differences(manifest, recorded, inputs):
-        rows = _limited(chat.read_rows(dataset_dir / "eval.jsonl"), settings.eval_limit)
-        with artifacts.create(
-            path,
-            kind="evaluation",
-            profile=settings.profile.name,
-            run=settings.run,
-            settings=recorded,
-            inputs=inputs,
-        ) as draft:
-            draft.counts = _answer(rows, checkpoint, draft.path, name, settings)
-        manifest = artifacts.require(path, "eval")
-    else:
-        print(f"eval: up to date ({path})")
-    return {bucket: Rate(**rate) for bucket, rate in manifest["counts"].items()}
-
-
-def _answer(
-    rows: list[Row], checkpoint: Path, out: Path, name: str, settings: EvalSettings
-) -> dict[str, dict[str, float]]:
-    tokenizer = generate.load_tokenizer(checkpoint)
-    model = generate.load_model(checkpoint, settings.profile.train.dtype)
-    prompts = [prompt_text(tool_calls.history(row), row.tools, tokenizer) for row in rows]
-    answers = generate.generate(
-        model, tokenizer, prompts, max_new_tokens=ANSWER_TOKENS, what=f"eval: {name} answers"
-    )
-    scores = [tool_calls.score(row, answer) for row, answer in zip(rows, answers, strict=True)]
-    with (out / "samples.jsonl").open("w", encoding="utf-8") as file:
-        for row, answer, score in zip(rows, answers, scores, strict=True):
-            file.write(
-                json.dumps({"id": row.id, "answer": answer, **asdict(score)}, ensure_ascii=False) + "\n"
-            )
-    rates = {}
-    for bucket in TITLES:
-        own = [score.right for row, score in zip(rows, scores, strict=True) if row.bucket == bucket]
-        if own:
-            rates[bucket] = asdict(stats.rate(sum(own), len(own)))
-    return rates
-
-
-def _limited(rows: list[Row], limit: int) -> list[Row]:
-    if not limit:
-        return rows
-    seen: dict[str, int] = {}
-    kept = []
-    for row in rows:
-        seen[row.bucket] = seen.get(row.bucket, 0) + 1
-        if seen[row.bucket] <= limit:
-            kept.append(row)
-    return kept
+    gates = {gate: asdict(one) for gate, one in settings.profile.gates.items()}
+    recorded = config.recorded(settings) | {"gates": gates}
+    if not artifacts.differences(artifacts.read_manifest(path), recorded, inputs):
+        return
+    with artifacts.create(
+        path,
+        kind="verdict",
+        profile=settings.profile.name,
+        run=settings.run,
+        settings=recorded,
+        inputs=inputs,
+    ) as draft:
+        text = json.dumps(judged, indent=1) + "\n"
+        (draft.path / verdicts.FILE).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -58,6 +58,7 @@ Make = Callable[..., subprocess.CompletedProcess[str]]
 
 def copy_project(into: Path) -> Path:
     """The project's files with a `mini` profile more; environments are the real ones."""
+    into.mkdir(exist_ok=True)
     for name in CODE:
         source = ROOT / name
         if source.is_dir():

@@ -10,9 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 STAGES = ("dataset_builder", "trainer", "quant", "eval")
-HEAVY = {
-    "torch", "transformers", "peft", "trl", "datasets", "unsloth", "mcp", "llmcompressor", "compressed_tensors",
-}  # fmt: skip
+HEAVY = {"torch", "transformers", "peft", "trl", "datasets", "unsloth", "mcp"}
+HEAVY |= {"llmcompressor", "compressed_tensors"}
 TENSOR_CODE = ("trainer/tiny/", "core/gated_delta.py")
 """What is written in torch, and imported only where torch is loaded anyway."""
 MOST_LINES = 400

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from core import artifacts
-from eval.stats import Rate, compare
+from core.artifacts import tree_sha256
 from tests.conftest import copy_project, run_make
 
 pytestmark = pytest.mark.slow
@@ -24,33 +24,57 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Co
     return project, done
 
 
-def rates(project: Path, name: str) -> dict[str, Rate]:
+def statistic(project: Path, name: str, kind: str, row: str) -> dict[str, float]:
+    """One measurement of the checkpoint `name` of the run."""
     manifest = json.loads((project / f"out/tiny/eval/{name}/manifest.json").read_text())
-    return {bucket: Rate(**rate) for bucket, rate in manifest["counts"].items()}
+    return manifest["counts"][kind][row]
 
 
-def test_the_gain_is_large_and_certain(chain):
+def test_all_ends_with_a_verdict_and_a_report(chain):
     project, done = chain
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"eval: tool-call validity .*: improves", done.stdout)
-    base, merged = rates(project, "base")["mcp_calls"], rates(project, "merged")["mcp_calls"]
-    assert merged.n >= 150
-    assert merged.rate >= 0.8
-    assert compare(base, merged) == "improves"
+    assert re.search(r"^eval: merged against base: improves", done.stdout, re.M)
+    assert re.search(r"^eval: nvfp4 against base: improves", done.stdout, re.M)
+    assert (project / "out/tiny/report.html").exists()
+
+
+@pytest.mark.parametrize("row", [("tool_calls", "mcp_calls"), ("skills", "skills")])
+def test_the_gain_is_certain_and_survives_nvfp4(chain, row):
+    project, _ = chain
+    base, merged, nvfp4 = (statistic(project, name, *row) for name in ("base", "merged", "nvfp4"))
+    assert merged["low"] > base["high"]
+    assert nvfp4["rate"] - base["rate"] >= 0.8 * (merged["rate"] - base["rate"])
+
+
+def test_four_of_five_calls_are_right(chain):
+    project, _ = chain
+    merged = statistic(project, "merged", "tool_calls", "mcp_calls")
+    assert merged["n"] >= 150
+    assert merged["rate"] >= 0.8
 
 
 def test_what_the_base_knew_is_lost_by_15_points_at_most(chain):
     project, _ = chain
-    before, after = rates(project, "base")["replay"], rates(project, "merged")["replay"]
-    assert before.n >= 150
-    assert before.rate - after.rate <= 0.15
+    before, after = (statistic(project, name, "tool_calls", "replay") for name in ("base", "merged"))
+    assert before["n"] >= 150
+    assert before["rate"] - after["rate"] <= 0.15
+
+
+def test_what_is_served_is_the_nvfp4_checkpoint_until_it_is_rolled_back(chain):
+    project, _ = chain
+    served, made = project / "deployed/tiny", project / "models/tiny"
+    assert tree_sha256(served) == tree_sha256(made / "nvfp4")
+    assert run_make(project, "rollback").returncode == 0
+    assert tree_sha256(served) == tree_sha256(project / "models/tiny-production")
+    assert run_make(project, "rollback").returncode == 0
+    assert tree_sha256(served) == tree_sha256(made / "nvfp4")
 
 
 def test_a_second_make_all_does_nothing(chain):
     project, _ = chain
     done = run_make(project, "all")
     assert done.returncode == 0
-    assert done.stdout.count("up to date") == 7
+    assert done.stdout.count("up to date") == 14
 
 
 def test_the_script_still_makes_a_base_as_good_as_the_shipped_one(tmp_path):

@@ -59,6 +59,7 @@ PROFILE = Profile(
         rows={"mcp_calls": 1500, "skills": 600, "no_tool": 250, "recovery": 250, "replay": 400},
         eval_rows={"mcp_calls": 200, "skills": 60, "no_tool": 60, "recovery": 40, "replay": 60},
         skill_prompt="body",
+        answer_tokens=4096,
     ),
     families=FAMILIES,
     layers_prefix=LAYERS_PREFIX,

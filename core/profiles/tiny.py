@@ -36,6 +36,7 @@ PROFILE = Profile(
             "replay": 150,
         },
         skill_prompt="description",
+        answer_tokens=160,
     ),
     families=qwen.FAMILIES,
     layers_prefix=qwen.LAYERS_PREFIX,

@@ -1,6 +1,7 @@
 """Does the model make the right call: right tool, arguments valid by schema, values equal; or rightly none?
 
-Every held-out row is one prompt: its history up to the first assistant turn that carries loss.
+Every held-out row is one prompt: its history up to the turn to judge. That is the first of the assistant's,
+but where the row says which turns carry loss it is the last of those: what follows a tool's error.
 """
 
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ class Score:
 def target(row: Row) -> int:
     """Position of the message that the model is to produce."""
     turns = assistant_turns(row.messages)
-    return turns[row.train_turns[0] if row.train_turns else 0]
+    return turns[row.train_turns[-1] if row.train_turns else 0]
 
 
 def history(row: Row) -> list[Message]:

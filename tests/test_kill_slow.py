@@ -1,0 +1,79 @@
+"""The chain under kill -9: whatever is killed whenever, the next `make all` ends as if nothing had been."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from core import artifacts
+from tests.conftest import copy_project, run_make
+
+pytestmark = pytest.mark.slow
+ALL = ("all", "PROFILE=mini", "FORCE=1")
+
+
+def commands(project: Path) -> list[str]:
+    """What `make all` runs, in order."""
+    lines = run_make(project, "-n", *ALL).stdout.splitlines()
+    return [line for line in lines if line.startswith(".venv/bin/python -m ")]
+
+
+def run(project: Path, command: str) -> float:
+    """Run one command of the chain; its seconds."""
+    start = time.monotonic()
+    done = subprocess.run(command, shell=True, cwd=project, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, command + done.stdout + done.stderr
+    return time.monotonic() - start
+
+
+def kill(project: Path, command: str, after: float) -> bool:
+    """Start a command and kill it with its children; whether it was still running."""
+    child = subprocess.Popen(
+        ["bash", "-c", command], cwd=project, start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    time.sleep(after)
+    alive = child.poll() is None
+    if alive:
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+    return alive
+
+
+def files(project: Path) -> set[str]:
+    """Every file that the chain left, by name."""
+    roots = [project / name for name in ("data", "out", "models", "deployed")]
+    return {str(p.relative_to(project)) for root in roots for p in root.rglob("*") if p.is_file()}
+
+
+def digests(project: Path) -> dict[str, str]:
+    """The payload digest of every artefact."""
+    found = sorted(project.glob("*/**/manifest.json"))
+    return {
+        str(path.parent.relative_to(project)): artifacts.digest(json.loads(path.read_text()))
+        for path in found
+        if path.relative_to(project).parts[0] in ("data", "out", "models", "deployed")
+    }
+
+
+def test_killed_anywhere_the_chain_ends_with_the_same_bytes(tmp_path):
+    whole, killed = (copy_project(tmp_path / name) for name in ("whole", "killed"))
+    seconds = {command: run(whole, command) for command in commands(whole)}
+    rng = random.Random(20261130)
+    kills = 0
+    for command, duration in seconds.items():
+        kills += kill(killed, command, duration * rng.uniform(0.3, 0.95))
+        for manifest in killed.glob("*/**/manifest.json"):
+            assert artifacts.complete(manifest.parent, json.loads(manifest.read_text())), manifest
+        run(killed, command)
+    assert kills >= 10
+    done = run_make(killed, *ALL)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert digests(killed) == digests(whole)
+    assert len(digests(whole)) >= 10
+    assert files(killed) == files(whole)
