@@ -24,7 +24,10 @@ def load_model(checkpoint: Path, dtype: str) -> Any:
     import torch
     from transformers import AutoModelForImageTextToText
 
+    from core import gated_delta
+
     _quiet()
+    gated_delta.install()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":
         torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))

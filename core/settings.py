@@ -150,9 +150,14 @@ STAGES: dict[str, type[RunSettings]] = {
 }
 
 
+NAMED_BY_RECIPES = ("CHECKPOINT",)
+"""What the Makefile's recipes say themselves; no setting of the user's."""
+
+
 def all_names() -> list[str]:
-    """Every setting that any stage reads, in the order of the chain."""
-    return list(dict.fromkeys(n for s in STAGES.values() for n in config.setting_names(s)))
+    """Every setting that the user may give, in the order of the chain."""
+    names = dict.fromkeys(n for s in STAGES.values() for n in config.setting_names(s))
+    return [name for name in names if name not in NAMED_BY_RECIPES]
 
 
 def show(words: list[str]) -> int:
@@ -167,7 +172,7 @@ def show(words: list[str]) -> int:
         own = [f"{k}={v}" for k, v in given.items() if k in config.setting_names(schema)]
         for field, found in config.resolve(schema, own).items():
             name = field.upper()
-            if name not in given:
+            if name in NAMED_BY_RECIPES:
                 continue
             origin = "command line" if name in typed else "Makefile"
             rows[name] = (_text(found.value), origin if found.origin == "given" else found.origin)

@@ -1,8 +1,10 @@
 """How users ask for each tool: hand-written wordings with {slot}s, by split.
 
 The mapping of the file is server -> tool -> `values` (kind of each slot) and one list of wordings a split.
+Where a wording says `(a|b|)`, one of them is drawn each time.
 """
 
+import itertools
 import random
 import re
 from collections.abc import Iterable, Mapping
@@ -16,6 +18,7 @@ from dataset_builder.values import KINDS
 
 SPLITS = ("train", "dev", "eval", "synonyms")
 SLOT = re.compile(r"\{([A-Za-z_][\w-]*)\}")
+ALTERNATIVES = re.compile(r"\(([^()]*\|[^()]*)\)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,13 +55,25 @@ def claim_wordings(
 ) -> None:
     """Note in `places` where each wording stands; UserError where one of them stands already."""
     for split, texts in wordings.items():
-        for wording in texts:
-            other = places.get(wording.casefold())
+        for text in (one for wording in texts for one in expanded(wording)):
+            other = places.get(text.casefold())
             if other:
                 raise UserError(
-                    f"{path}: {wording!r} stands in {owner}{split} and in {other}; reword one of them"
+                    f"{path}: {text!r} stands in {owner}{split} and in {other}; reword one of them"
                 )
-            places[wording.casefold()] = f"{owner}{split}"
+            places[text.casefold()] = f"{owner}{split}"
+
+
+def expanded(wording: str) -> list[str]:
+    """Every text that a wording stands for: one for each choice among its alternatives."""
+    parts = ALTERNATIVES.split(wording)
+    choices = [part.split("|") if i % 2 else [part] for i, part in enumerate(parts)]
+    return ["".join(chosen) for chosen in itertools.product(*choices)]
+
+
+def one_of(wording: str, rng: random.Random) -> str:
+    """One of the texts that a wording stands for."""
+    return ALTERNATIVES.sub(lambda match: rng.choice(match[1].split("|")), wording)
 
 
 def read_text(path: Path) -> str:
@@ -165,7 +180,7 @@ def _tool_requests(
         raise UserError(f"{where}: values make no valid call, {fault}; correct the slots or their kinds")
     wordings = wordings_by_split(entry, SPLITS, where)
     for split, texts in wordings.items():
-        for wording in texts:
+        for wording in (one for text in texts for one in expanded(text)):
             _check_slots(wording, values, tools[name].required, f"{where}: {split}")
     return ToolRequests(server=server, tool=tool, values=values, wordings=wordings)
 

@@ -13,6 +13,7 @@ from core.errors import UserError, did_you_mean
 from dataset_builder.requests import (
     claim_wordings,
     examples,
+    expanded,
     fill,
     kinds,
     mapping,
@@ -163,7 +164,7 @@ def _entry(value: Any, keys: tuple[str, ...], where: str) -> dict[str, Any]:
 
 def _check_slots(scenario: Scenario, path: Path) -> None:
     """Every slot is declared, and the model can know it where it has to write it."""
-    wordings = [one for texts in scenario.requests.values() for one in texts]
+    wordings = [one for texts in scenario.requests.values() for text in texts for one in expanded(text)]
     written = [[step.think, step.args] for step in scenario.steps] + [[scenario.think, scenario.report]]
     told = [step.result for step in scenario.steps]
     undeclared = sorted(slots_in([wordings, written, told]) - scenario.values.keys())

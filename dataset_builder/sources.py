@@ -8,7 +8,7 @@ from typing import Any
 from core import chat, phrases
 from core.chat import Row, Tool
 from dataset_builder import values
-from dataset_builder.requests import ToolRequests, slots_in
+from dataset_builder.requests import ToolRequests, one_of, slots_in
 from dataset_builder.schemas import ToolSchema
 from dataset_builder.skills import Scenario, Skill
 
@@ -57,7 +57,7 @@ def asks(sources: Sources, rng: random.Random, split: str, wordings: str) -> Ite
     while True:
         rng.shuffle(pairs)
         for request, wording in pairs:
-            yield ask(sources, request, wording, rng, split)
+            yield ask(sources, request, one_of(wording, rng), rng, split)
 
 
 def ask(sources: Sources, request: ToolRequests, wording: str, rng: random.Random, split: str) -> Ask:

@@ -149,6 +149,7 @@ MAKEFILE = [
     "DATA_SEED=100",
     "EVAL_SEED=0",
     "TRAIN_SEED=100",
+    "DEPLOY_DIR=deployed/x",
 ]
 ORIGINS = ("command line", "Makefile", "profile", "default")
 

@@ -1,5 +1,6 @@
 """Loading skills, scenarios and requests: what is let through, and what each mistake is told."""
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 import yaml
 
 from core.errors import UserError
-from dataset_builder.requests import fill, load_requests, slots_in
+from dataset_builder.requests import expanded, fill, load_requests, one_of, slots_in
 from dataset_builder.schemas import ToolSchema
 from dataset_builder.skills import Skill, load_scenario, load_skill, load_skills
 
@@ -228,6 +229,11 @@ def test_requests_are_read_by_tool_and_split(tmp_path: Path) -> None:
         ),
         ({"dev": ["Open it"]}, "dev: 'Open it' lacks {place}, which the tool requires"),
         ({"dev": [3]}, "dev: expected a text, got 3"),
+        ({"dev": ["Open it(| at {place})"]}, "dev: 'Open it' lacks {place}, which the tool requires"),
+        (
+            {"train": ["(Go|Now) {place}"], "dev": ["now {place}"]},
+            "'now {place}' stands in box.open dev and in",
+        ),
         (
             {"values": {"limit": "int"}},
             "no valid call, mcp__box__open: 'place' is a required",
@@ -257,3 +263,12 @@ def test_requests_for_a_tool_that_no_server_has_are_refused(tmp_path: Path) -> N
     (tmp_path / "broken.yaml").write_text("box:\n  open: [\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"broken\.yaml:3: broken YAML"):
         load_requests(tmp_path / "broken.yaml", TOOLS)
+
+
+def test_each_draw_of_a_wording_is_one_of_the_texts_that_it_stands_for() -> None:
+    wording = "(Open|Lift the lid of) {place}( now|, please|)"
+    texts = expanded(wording)
+    assert len(texts) == len(set(texts)) == 6
+    assert "Lift the lid of {place}, please" in texts
+    assert {one_of(wording, random.Random(seed)) for seed in range(200)} == set(texts)
+    assert expanded("Open {place} (quickly)") == ["Open {place} (quickly)"]

@@ -17,7 +17,7 @@ PROFILE = Profile(
     train=Train(
         lr=1e-2,
         schedule="linear",
-        epochs=4,
+        epochs=2,
         max_length=1024,
         batch=8,
         dtype="float32",
@@ -26,7 +26,7 @@ PROFILE = Profile(
     ),
     data=Data(
         tools_shown=2,
-        rows={"mcp_calls": 800, "skills": 90, "no_tool": 80, "recovery": 80, "replay": 150},
+        rows={"mcp_calls": 1600, "skills": 220, "no_tool": 180, "recovery": 160, "replay": 170},
         eval_rows={
             "mcp_calls": 200,
             "synonyms": 100,

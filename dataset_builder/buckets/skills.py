@@ -9,7 +9,7 @@ from core import chat
 from core.chat import Row
 from dataset_builder import sources as src
 from dataset_builder import values
-from dataset_builder.requests import fill
+from dataset_builder.requests import fill, one_of
 from dataset_builder.skills import Scenario, Skill
 
 
@@ -22,7 +22,11 @@ def rows(sources: src.Sources, rng: random.Random, split: str, count: int) -> li
         if split != "train" or skill.name not in sources.held_out_skills
     ]
     rng.shuffle(pairs)
-    return [_row(sources, *pairs[number % len(pairs)], rng, split, number) for number in range(count)]
+    made = []
+    for number in range(count):
+        skill, scenario, wording = pairs[number % len(pairs)]
+        made.append(_row(sources, skill, scenario, one_of(wording, rng), rng, split, number))
+    return made
 
 
 def _row(

@@ -9,15 +9,16 @@ import torch
 import trl
 from tokenizers import Tokenizer
 
-from core import artifacts, chat, generate, render, shards, toolcalls
+from core import artifacts, chat, gated_delta, generate, render, shards, toolcalls
 from core.chat import Row
 from core.errors import UserError
 from core.profile import Profile
 from core.profile import load as load_profile
-from trainer.tiny import SHIPPED, corpus, model, pretrain, tokenizer
+from trainer.tiny import SHIPPED, corpus, model, natural, pretrain, tokenizer
+from trainer.tiny.tools import ENGLISH, SPANISH
 
 BPE = "bpe.json"
-VOCAB = 2250
+VOCAB = 3100
 WORD_COPIES = 60
 """How often the tokenizer sees each common word: often enough to give most of them one token."""
 SHARD_BYTES = 1_500_000
@@ -42,6 +43,7 @@ def train(directory: Path, template: str, plan: pretrain.Plan) -> dict[str, Any]
     tokenizer.save_bpe(_train_bpe(stages[-1][:1500], template), directory / BPE)
     complete = tokenizer.assemble(tokenizer.load_bpe(directory / BPE), template)
     config = model.make_config(complete)
+    gated_delta.install()
     net = model.make_model(config, plan.seed)
     loss = pretrain.train_model(net, complete, stages, plan)
     head = model.make_mtp(config, plan.seed)
@@ -103,10 +105,9 @@ def _train_bpe(rows: list[Row], template: str) -> Tokenizer:
     texts = [
         str(bare.apply_chat_template(row.messages, tools=row.tools or None, tokenize=False)) for row in rows
     ]
-    # Twice after a space, as most words of a text stand.
-    forms = (" {}", " {}", "_{}")
-    words = [form.format(word) for word in corpus.WORDS for form in forms]
-    words += [word.capitalize() for word in corpus.WORDS]
+    # English stands bare in the names of tools; every word stands after a space in a text, or begins one.
+    words = [form for w in (*ENGLISH, *natural.NAMES) for form in (f" {w}", f"_{w}", w)]
+    words += [f" {w} {w}" for w in (*SPANISH, *natural.FORMS)] + [w.capitalize() for w in natural.FORMS]
     return tokenizer.train_bpe(texts + [" \n".join(words)] * WORD_COPIES, VOCAB)
 
 

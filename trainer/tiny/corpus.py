@@ -5,105 +5,16 @@ replay bucket (`examples/replay.jsonl`) from seeds that pre-training does not us
 """
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core import chat, phrases
+from core import chat
 from core.chat import Row, Tool
+from trainer.tiny import natural
+from trainer.tiny.tools import PARAMETERS, QUOTES, VALUES, WORDS, Known, quote, word, words
 
-WORDS = tuple(dict.fromkeys((Path(__file__).parent / "words.txt").read_text(encoding="utf-8").split()))
-"""Common words of both languages and of the trade: what any base has seen."""
 REPLAY_FILE = Path("examples/replay.jsonl")
 REPLAY_SEED, REPLAY_ROWS = 7_000_000, 320
-
-ONSETS = ("b c d f g k l m n p r s t v z br tr pl gr ch").split()
-VOWELS = ["a", "e", "i", "o", "u"]
-CODAS = ["", "", "", "n", "r", "s", "l"]
-LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ"
-
-
-def word(rng: random.Random, syllables: int | None = None) -> str:
-    """A pronounceable invented word."""
-    count = syllables or rng.choice([1, 2, 2, 2, 3])
-    return "".join(rng.choice(ONSETS) + rng.choice(VOWELS) + rng.choice(CODAS) for _ in range(count))
-
-
-def words(rng: random.Random, low: int, high: int) -> str:
-    """Some common words in a row."""
-    return " ".join(rng.choice(WORDS) for _ in range(rng.randint(low, high)))
-
-
-VALUES: dict[str, Callable[[random.Random], Any]] = {
-    "word": word,
-    "name": lambda rng: word(rng).capitalize(),
-    "text": lambda rng: words(rng, 2, 4) if rng.random() < 0.7 else f"{word(rng)} {word(rng)}",
-    "path": lambda rng: f"{word(rng)}/{word(rng)}",
-    "file": lambda rng: f"{word(rng)}.{rng.choice(['png', 'pdf', 'txt', 'md', 'py'])}",
-    "place": lambda rng: f"{word(rng).capitalize()}/{word(rng).capitalize()}",
-    "code": lambda rng: "".join(rng.choice(LETTERS) for _ in range(2)) + f"-{rng.randint(100, 999)}",
-    "hex": lambda rng: "".join(rng.choice("0123456789abcdef") for _ in range(6)),
-    "date": lambda rng: f"20{rng.randint(10, 39)}-{rng.randint(1, 12):02d}-{rng.randint(1, 28):02d}",
-    "time": lambda rng: f"{rng.randint(0, 23):02d}:{rng.randint(0, 59):02d}",
-    "int": lambda rng: rng.choice([rng.randint(1, 9), rng.randint(10, 99), rng.randint(100, 999)]),
-    "list": lambda rng: [VALUES["file"](rng) for _ in range(rng.choice([1, 1, 2]))],
-}
-QUOTES = ('"{}"', "'{}'", "«{}»")
-
-
-def quote(rng: random.Random, value: Any, spanish: bool) -> str:
-    """A value as a user types it: numbers bare, texts in quotes, lists joined."""
-    if isinstance(value, int):
-        return str(value)
-    mark = rng.choice(QUOTES)
-    if isinstance(value, list):
-        return (" y " if spanish else " and ").join(mark.format(item) for item in value)
-    return mark.format(value)
-
-
-@dataclass(frozen=True)
-class Known:
-    """A tool of the corpus: parameters as (name, kind of value), wordings as (Spanish?, text)."""
-
-    name: str
-    description: str
-    parameters: tuple[tuple[str, str], ...]
-    wordings: tuple[tuple[bool, str], ...]
-
-    def schema(self, rng: random.Random) -> Tool:
-        """The tool with its JSON schema; decorated at random with what real servers add."""
-        properties: dict[str, Any] = {}
-        for name, kind in self.parameters:
-            properties[name] = _property(kind)
-            if rng.random() < 0.2 and kind not in ("int", "list"):
-                described = words(rng, 2, 12).capitalize()
-                properties[name] = {"description": described, "type": "string"}
-        if rng.random() < 0.2:
-            extra = rng.choice(PARAMETERS)
-            optional = {"default": rng.randint(1, 20), "type": "integer"}
-            nullable = {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}
-            if rng.random() < 0.4:
-                nullable["description"] = words(rng, 4, 20).capitalize()
-            properties.setdefault(extra, optional if rng.random() < 0.5 else nullable)
-        required = [name for name, _ in self.parameters]
-        parameters = {"properties": properties, "required": required, "type": "object"}
-        return chat.tool("mcp__" + self.name, self.description, parameters)
-
-    def ask(self, rng: random.Random) -> tuple[str, dict[str, Any], bool]:
-        """A request, the arguments that it asks for, and whether it is in Spanish."""
-        spanish, wording = rng.choice(self.wordings)
-        arguments = {name: VALUES[kind](rng) for name, kind in self.parameters}
-        shown = {name: quote(rng, value, spanish) for name, value in arguments.items()}
-        return phrases.wrapped(wording.format(**shown), spanish, rng), arguments, spanish
-
-
-def _property(kind: str) -> dict[str, Any]:
-    if kind == "int":
-        return {"type": "integer"}
-    if kind == "list":
-        return {"items": {"type": "string"}, "minItems": 1, "type": "array"}
-    return {"type": "string"}
 
 
 def _known(name: str, description: str, parameters: str, spanish: str, english: str) -> Known:
@@ -161,11 +72,6 @@ NOUNS = (
     "user team task disk page shop song game plan lamp door cart film node port rule form menu pool ring "
     "time zone branch file work tree area message history state difference version content item list "
     "source"
-).split()
-PARAMETERS = (
-    "name id label kind size level zone group key value tag host count mode target source unit user team "
-    "note path file files message branch_name base_name repo_name max_size start_date end_date user_id "
-    "file_path"
 ).split()
 
 
@@ -225,6 +131,8 @@ ROUTINES = (
     ("avisar-del-tiempo", "Consulta el tiempo y avisa por correo.", "meteo__get_weather", "mail__send_mail"),
     ("close-a-ticket", "Opens a ticket and notes it down.", "desk__open_ticket", "notes__add_note"),
 )
+UNSERVED = 0.05
+"""Share of requests whose tool is not shown."""
 BY_NAME = {tool.name: tool for tool in KNOWN}
 
 
@@ -233,8 +141,10 @@ def row(rng: random.Random, *, invented_share: float, max_tools: int, routine_sh
     draw = rng.random()
     if draw < 0.18:
         return _talk(rng)
-    if draw < 0.18 + routine_share:
-        return _routine(rng) if rng.random() < 0.5 else _pair(rng)
+    if draw < 0.18 + UNSERVED:
+        return _unserved(rng, max_tools)
+    if draw < 0.18 + UNSERVED + routine_share:
+        return _routine(rng) if rng.random() < 0.6 else _pair(rng)
     return _single(rng, invented_share, max_tools)
 
 
@@ -257,11 +167,12 @@ def _talk(rng: random.Random) -> Row:
 
 def _single(rng: random.Random, invented_share: float, max_tools: int) -> Row:
     new = rng.random() < invented_share
-    wanted = invented(rng) if new else rng.choice(KNOWN)
-    others = []
-    for _ in range(rng.randint(0, max_tools - 1)):
-        sibling = wanted.name.split("__")[0] if new and rng.random() < 0.6 else ""
-        others.append(invented(rng, sibling) if rng.random() < (0.7 if new else 0.15) else rng.choice(KNOWN))
+    count = rng.randint(1, max_tools)
+    if new and rng.random() < 0.6:
+        wanted, *others = natural.server(rng, count)
+    else:
+        wanted = invented(rng) if new else rng.choice(KNOWN)
+        others = [_other(rng, wanted, new) for _ in range(count - 1)]
     asked, arguments, spanish = wanted.ask(rng)
     messages = [chat.user(asked), _call(wanted, arguments)]
     if rng.random() < 0.2:
@@ -274,6 +185,20 @@ def _single(rng: random.Random, invented_share: float, max_tools: int) -> Row:
         ]
     bucket = "invented" if new else "known"
     return _row(bucket, rng.choice(SYSTEMS), _shown(rng, wanted, *others), messages)
+
+
+def _other(rng: random.Random, wanted: Known, new: bool) -> Known:
+    sibling = wanted.name.split("__")[0] if new and rng.random() < 0.6 else ""
+    return invented(rng, sibling) if rng.random() < (0.7 if new else 0.15) else rng.choice(KNOWN)
+
+
+def _unserved(rng: random.Random, max_tools: int) -> Row:
+    """A request for a tool that is not shown."""
+    wanted, *others = natural.server(rng, max(2, max_tools))
+    asked, _, spanish = wanted.ask(rng)
+    answer = "Con estas herramientas no puedo." if spanish else "I cannot do that with these tools."
+    turn = chat.say(answer, think="No tool fits.")
+    return _row("unserved", rng.choice(SYSTEMS), _shown(rng, *others), [chat.user(asked), turn])
 
 
 def _pair(rng: random.Random) -> Row:
@@ -293,20 +218,29 @@ def _pair(rng: random.Random) -> Row:
 
 
 def _routine(rng: random.Random) -> Row:
-    """A skill of the base: two calls in a fixed order and a report in a fixed form."""
-    name, description, *calls = rng.choice(ROUTINES)
-    arguments = [BY_NAME[c].ask(rng)[1] for c in calls]
-    values = {k: v for one in arguments for k, v in one.items()}
+    """A skill of the base: calls in a fixed order and a report in a fixed form."""
+    if rng.random() < 0.4:
+        name, description, *names = rng.choice(ROUTINES)
+        calls, headings = [BY_NAME[c] for c in names], ["Report"]
+    else:
+        calls = natural.server(rng, rng.choice([2, 2, 2, 3]))
+        name = f"{rng.choice(WORDS).lower()}-{rng.choice(WORDS).lower()}"
+        description = ". ".join(tool.description for tool in calls)
+        headings = [rng.choice(WORDS).capitalize() for _ in range(rng.choice([1, 2, 2]))]
+    values = {k: v for tool in calls for k, v in tool.ask(rng)[1].items()}
     listed = ", ".join(f"{k} {quote(rng, v, True)}" for k, v in values.items())
     messages = [chat.user(f"{name.replace('-', ' ').capitalize()}: {listed}")]
-    for number, call in enumerate(calls, 1):
-        tool = BY_NAME[call]
-        messages.append(_call(tool, {p: values[p] for p, _ in tool.parameters}, f"Step {number} of 3."))
+    for number, tool in enumerate(calls, 1):
+        step = f"Step {number} of {len(calls) + 1}."
+        messages.append(_call(tool, {p: values[p] for p, _ in tool.parameters}, step))
         messages.append(chat.result(rng.choice(["ok", "done"])))
-    report = "## Report\n" + "\n".join(f'- {k}: "{v}"' for k, v in values.items())
-    messages.append(chat.say(report, think="Step 3 of 3: report."))
-    text = f"# Skill: {name}\n{description}"
-    return _row("routine", text, _shown(rng, *(BY_NAME[c] for c in calls)), messages)
+    lines = [f'- {k}: "{v}"' for k, v in values.items()]
+    report = "\n".join(
+        line for i, title in enumerate(headings) for line in (f"## {title}", *lines[i :: len(headings)])
+    )
+    messages.append(chat.say(report, think=f"Step {len(calls) + 1} of {len(calls) + 1}: report."))
+    text = f"# Skill: {name}\n{description}\n{' '.join(f'## {title}' for title in headings)}"
+    return _row("routine", text, _shown(rng, *calls), messages)
 
 
 def _call(tool: Known, arguments: dict[str, Any], think: str = "") -> chat.Message:

@@ -21,7 +21,7 @@ from trainer.tiny.model import MtpHead
 class Plan:
     """All that decides the result besides the code."""
 
-    steps: int = 2600
+    steps: int = 4200
     batch: int = 8
     lr: float = 5e-3
     prompt_weight: float = 0.2

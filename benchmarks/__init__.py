@@ -1,0 +1,1 @@
+"""Measurements that print a table and end with one JSON line."""
