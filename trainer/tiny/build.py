@@ -44,7 +44,7 @@ def train(directory: Path, template: str, plan: pretrain.Plan) -> dict[str, Any]
     complete = tokenizer.assemble(tokenizer.load_bpe(directory / BPE), template)
     config = model.make_config(complete)
     gated_delta.install()
-    net = model.make_model(config, plan.seed)
+    net = model.make_model(config, complete, natural.MEANINGS, plan.seed)
     loss = pretrain.train_model(net, complete, stages, plan)
     head = model.make_mtp(config, plan.seed)
     accepted = pretrain.train_mtp(net, head, complete, stages[-1][: plan.mtp_steps * plan.batch], plan)

@@ -131,19 +131,19 @@ ROUTINES = (
     ("avisar-del-tiempo", "Consulta el tiempo y avisa por correo.", "meteo__get_weather", "mail__send_mail"),
     ("close-a-ticket", "Opens a ticket and notes it down.", "desk__open_ticket", "notes__add_note"),
 )
-UNSERVED = 0.05
-"""Share of requests whose tool is not shown."""
+TALKING, UNSERVED = 0.15, 0.05
+"""Shares of small talk, and of requests whose tool is not shown."""
 BY_NAME = {tool.name: tool for tool in KNOWN}
 
 
 def row(rng: random.Random, *, invented_share: float, max_tools: int, routine_share: float = 0.0) -> Row:
     """One conversation of the corpus."""
     draw = rng.random()
-    if draw < 0.18:
+    if draw < TALKING:
         return _talk(rng)
-    if draw < 0.18 + UNSERVED:
+    if draw < TALKING + UNSERVED:
         return _unserved(rng, max_tools)
-    if draw < 0.18 + UNSERVED + routine_share:
+    if draw < TALKING + UNSERVED + routine_share:
         return _routine(rng) if rng.random() < 0.6 else _pair(rng)
     return _single(rng, invented_share, max_tools)
 
@@ -168,7 +168,7 @@ def _talk(rng: random.Random) -> Row:
 def _single(rng: random.Random, invented_share: float, max_tools: int) -> Row:
     new = rng.random() < invented_share
     count = rng.randint(1, max_tools)
-    if new and rng.random() < 0.6:
+    if new and rng.random() < 0.7:
         wanted, *others = natural.server(rng, count)
     else:
         wanted = invented(rng) if new else rng.choice(KNOWN)

@@ -1,6 +1,7 @@
 """The tiny Qwen3_5Moe: configuration, starting weights, and tensors in the hub's layout."""
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +15,8 @@ from transformers.models.qwen3_5_moe.modeling_qwen3_5_moe import (
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM = 128, 4, 2, 64
 LAYERS = ("linear_attention", "full_attention") * 2
 EMBEDDING_STD = 0.5
+MEANING = 0.9
+"""Cosine between a token's starting embedding and that of its meaning."""
 
 
 def make_config(tokenizer: Any) -> Qwen3_5MoeConfig:
@@ -77,11 +80,14 @@ def make_config(tokenizer: Any) -> Qwen3_5MoeConfig:
     return config
 
 
-def make_model(config: Qwen3_5MoeConfig, seed: int) -> Qwen3_5MoeForConditionalGeneration:
+def make_model(
+    config: Qwen3_5MoeConfig, tokenizer: Any, meanings: Mapping[str, Sequence[str]], seed: int
+) -> Qwen3_5MoeForConditionalGeneration:
     """A model with starting weights from which copying appears within minutes of CPU time.
 
     Mimetic initialisation (Trockman and Kolter, arXiv:2305.09828): value-output products near the
-    identity, query-key products partly so, and the output head equal to the scaled embeddings.
+    identity, query-key products partly so, and the output head close to the embeddings. Tokens of one
+    meaning start near each other (see `_start_words`): what large models learn from much text.
     """
     torch.manual_seed(seed)
     model = Qwen3_5MoeForConditionalGeneration(config)
@@ -90,7 +96,7 @@ def make_model(config: Qwen3_5MoeConfig, seed: int) -> Qwen3_5MoeForConditionalG
             if "visual" not in name:
                 _start(name, parameter)
         language = model.model.language_model
-        model.lm_head.weight.copy_(language.embed_tokens.weight * (0.1 / EMBEDDING_STD))
+        _start_words(language.embed_tokens.weight, model.lm_head.weight, tokenizer, meanings)
         for layer in language.layers:
             if hasattr(layer, "self_attn"):
                 _start_attention(layer.self_attn)
@@ -134,6 +140,29 @@ def checkpoint_tensors(model: nn.Module, mtp: MtpHead) -> dict[str, Tensor]:
     tensors = dict(model.state_dict())
     tensors |= {f"mtp.{name}": tensor for name, tensor in mtp.state_dict().items()}
     return {name: tensor.detach().to(torch.bfloat16) for name, tensor in tensors.items()}
+
+
+def _start_words(
+    embeddings: Tensor, head: Tensor, tokenizer: Any, meanings: Mapping[str, Sequence[str]]
+) -> None:
+    """Embeddings (V, H) of what a token means and of the token itself; the head (V, H) tells tokens apart.
+
+    A word with or without a space before it, or a capital, means the same; so do words of one concept.
+    """
+    shared: dict[str, Tensor] = {}
+    for token in range(len(tokenizer)):
+        own = embeddings[token].clone()
+        word = tokenizer.decode([token]).strip().casefold()
+        if len(word) > 1 and word.isalpha():
+            for name in meanings.get(word, [word]):
+                shared.setdefault(name, torch.randn_like(own) * EMBEDDING_STD)
+            concepts = [shared[name] for name in meanings.get(word, [word])]
+            meaning = sum(concepts[1:], concepts[0]) * len(concepts) ** -0.5
+        else:
+            meaning = own
+        for weight, share, size in ((embeddings, MEANING, 1.0), (head, MEANING / 2, 0.1 / EMBEDDING_STD)):
+            mixed = share * meaning + (1 - share**2) ** 0.5 * own if meaning is not own else own
+            weight[token] = mixed * size
 
 
 def _start(name: str, parameter: Any) -> None:

@@ -61,6 +61,23 @@ FORMS = tuple(
     )
 )
 """Every word that asks for a tool."""
+
+
+def _meanings() -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for concepts, kind in ((VERBS, "verb"), (NOUNS, "noun"), (QUALITIES, "quality")):
+        for c in concepts:
+            spanish = [form.split()[-1] for form in c.spanish] if kind == "noun" else list(c.spanish)
+            if kind == "quality":
+                spanish = [
+                    _agree(form, article) for form in spanish for article in ("el", "la", "los", "las")
+                ]
+            for form in dict.fromkeys((c.name, *c.english, *spanish, *c.infinitives)):
+                if " " not in form:
+                    found.setdefault(form, []).append(f"{kind} {c.name}")
+    return {word: tuple(names) for word, names in found.items()}
+
+
 ASKABLE = ("show", "list", "read", "check", "search")
 """Verbs that a request may leave out: to want the list is to want it shown."""
 
@@ -197,3 +214,7 @@ def _agree(quality: str, article: str) -> str:
     if article in ("los", "las"):
         quality += "s" if quality[-1] in "aeiou" else "es"
     return quality
+
+
+MEANINGS = _meanings()
+"""Word -> the concepts that it stands for, in either language."""

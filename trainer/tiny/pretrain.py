@@ -21,12 +21,12 @@ from trainer.tiny.model import MtpHead
 class Plan:
     """All that decides the result besides the code."""
 
-    steps: int = 4200
+    steps: int = 2600
     batch: int = 8
     lr: float = 5e-3
-    prompt_weight: float = 0.2
+    prompt_weight: float = 0.1
     """Loss weight of the prompt's tokens; the answer's tokens weigh 1."""
-    invented_share: float = 0.5
+    invented_share: float = 0.65
     routine_share: float = 0.2
     mtp_steps: int = 150
     seed: int = 0
@@ -34,7 +34,7 @@ class Plan:
     @property
     def stages(self) -> tuple[tuple[float, int, float], ...]:
         """The curriculum: share of the steps, most tools shown, share of multi-step rows."""
-        return ((0.175, 1, 0.0), (0.175, 2, 0.0), (0.65, 3, self.routine_share))
+        return ((0.1, 1, 0.0), (0.3, 2, 0.0), (0.6, 3, self.routine_share))
 
 
 def stage_rows(plan: Plan) -> list[list[Row]]:
