@@ -49,7 +49,7 @@ CALIBRATION_ROWS :=
 DEPLOY_DIR := deployed/$(PROFILE)
 # 1 = quantize and deploy although the gates say no; recorded
 FORCE :=
-# 1 = train the embedded base from nothing (about 45 minutes)
+# 1 = train the embedded base from nothing (about 20 minutes)
 REBUILD :=
 # cpu, cuda or apple, for make env; blank = what this machine is
 MACHINE :=
@@ -162,7 +162,7 @@ settings: $(ENV) ## every setting, its value and where it comes from
 	@$(PY) -m core.settings show $(call args,$(STAGE_SETTINGS)) COMMAND_LINE=$(call quote,$(typed))
 
 ##@ Development
-.PHONY: test test-slow check
+.PHONY: test test-slow check gpu-check
 test: $(ENV) ## the tests, in under ten minutes on two cores
 	$(PY) -m pytest -m "not slow"
 
@@ -173,6 +173,9 @@ check: $(ENV) ## ruff and pyright
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/pyright
+
+gpu-check: $(ENV) ## measure on this machine's GPU what was only measured on a CPU
+	$(PY) -m benchmarks.gated_delta
 
 # ---- Environment ----
 NEW_ENOUGH := $(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and \

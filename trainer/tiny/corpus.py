@@ -148,6 +148,13 @@ def row(rng: random.Random, *, invented_share: float, max_tools: int, routine_sh
     return _single(rng, invented_share, max_tools)
 
 
+def choice_row(rng: random.Random) -> Row:
+    """A request for one of two tools that are much alike."""
+    wanted, other = natural.server(rng, 2)
+    asked, arguments, _ = wanted.ask(rng)
+    return _row("invented", "", _shown(rng, wanted, other), [chat.user(asked), _call(wanted, arguments)])
+
+
 def known_row(rng: random.Random, max_tools: int) -> Row:
     """A request for a tool that the base knows."""
     return _single(rng, 0.0, max_tools)
@@ -168,7 +175,7 @@ def _talk(rng: random.Random) -> Row:
 def _single(rng: random.Random, invented_share: float, max_tools: int) -> Row:
     new = rng.random() < invented_share
     count = rng.randint(1, max_tools)
-    if new and rng.random() < 0.7:
+    if new and rng.random() < 0.75:
         wanted, *others = natural.server(rng, count)
     else:
         wanted = invented(rng) if new else rng.choice(KNOWN)

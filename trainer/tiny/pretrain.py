@@ -1,4 +1,4 @@
-"""Pre-training of the tiny base: fixed steps and seed, from one tool to three, then the MTP head."""
+"""Pre-training of the tiny base: fixed steps and seed, first to choose a tool, then all else, then the MTP head."""
 
 import random
 from collections.abc import Iterator
@@ -26,32 +26,31 @@ class Plan:
     lr: float = 5e-3
     prompt_weight: float = 0.1
     """Loss weight of the prompt's tokens; the answer's tokens weigh 1."""
-    invented_share: float = 0.65
+    invented_share: float = 0.7
     routine_share: float = 0.2
     mtp_steps: int = 150
     seed: int = 0
 
-    @property
-    def stages(self) -> tuple[tuple[float, int, float], ...]:
-        """The curriculum: share of the steps, most tools shown, share of multi-step rows."""
-        return ((0.1, 1, 0.0), (0.3, 2, 0.0), (0.6, 3, self.routine_share))
+    choosing_share: float = 0.35
+    """Share of the steps, the first ones, whose rows all ask for one of two tools of one server.
+
+    Among rows of every kind the model does not find out within these steps that the request says which.
+    """
 
 
 def stage_rows(plan: Plan) -> list[list[Row]]:
-    """The corpus by stage of the curriculum."""
-    stages, number = [], 0
-    for share, max_tools, routine_share in plan.stages:
-        rows = []
-        for _ in range(round(share * plan.steps) * plan.batch):
-            rng = random.Random(1_000_000 * plan.seed + number)
-            rows.append(
-                corpus.row(
-                    rng, invented_share=plan.invented_share, max_tools=max_tools, routine_share=routine_share
-                )
+    """The corpus in two stages: choosing between two tools, then rows of every kind."""
+    choosing = round(plan.choosing_share * plan.steps) * plan.batch
+    rngs = [random.Random(1_000_000 * plan.seed + number) for number in range(plan.steps * plan.batch)]
+    return [
+        [corpus.choice_row(rng) for rng in rngs[:choosing]],
+        [
+            corpus.row(
+                rng, invented_share=plan.invented_share, max_tools=3, routine_share=plan.routine_share
             )
-            number += 1
-        stages.append(rows)
-    return stages
+            for rng in rngs[choosing:]
+        ],
+    ]
 
 
 def batches(
