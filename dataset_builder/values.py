@@ -32,7 +32,7 @@ KINDS: dict[str, Callable[[random.Random], Any]] = {
     "file": lambda rng: f"{rng.choice(PARTS)}_{_syllables(rng, 2)}.{rng.choice(EXTENSIONS)}",
     "files": lambda rng: [KINDS["file"](rng) for _ in range(rng.choice([1, 1, 2]))],
     "branch": lambda rng: (
-        f"{rng.choice(['fix', 'feature', 'docs', 'rama'])}/{rng.choice(PARTS)}-{_syllables(rng, 2)}"
+        f"{rng.choice(['fix', 'tarea', 'docs', 'rama'])}/{rng.choice(PARTS)}-{_syllables(rng, 2)}"
     ),
     "sha": lambda rng: "".join(rng.choice("0123456789abcdef") for _ in range(7)),
     "message": lambda rng: f"{rng.choice(VERBS)} {rng.choice(PARTS)} de {_syllables(rng, 2)}",

@@ -83,7 +83,7 @@ def test_the_script_still_makes_a_base_as_good_as_the_shipped_one(tmp_path):
     assert done.returncode == 0, done.stderr
     counts = json.loads((project / "models/tiny/manifest.json").read_text())["counts"]
     assert counts["measured"]["known"]["rate"] >= 0.85
-    assert counts["measured"]["invented"]["rate"] >= 0.5
+    assert counts["measured"]["invented"]["rate"] >= 0.45
     assert counts["mtp_accepted"] >= 0.4
 
 

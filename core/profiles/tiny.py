@@ -26,7 +26,7 @@ PROFILE = Profile(
     ),
     data=Data(
         tools_shown=2,
-        rows={"mcp_calls": 1600, "skills": 220, "no_tool": 180, "recovery": 160, "replay": 170},
+        rows={"mcp_calls": 1600, "skills": 480, "no_tool": 180, "recovery": 160, "replay": 320},
         eval_rows={
             "mcp_calls": 200,
             "synonyms": 100,

@@ -14,7 +14,7 @@ from trainer.tiny import natural
 from trainer.tiny.tools import PARAMETERS, QUOTES, VALUES, WORDS, Known, quote, word, words
 
 REPLAY_FILE = Path("examples/replay.jsonl")
-REPLAY_SEED, REPLAY_ROWS = 7_000_000, 320
+REPLAY_SEED, REPLAY_ROWS = 7_000_000, 470
 
 
 def _known(name: str, description: str, parameters: str, spanish: str, english: str) -> Known:

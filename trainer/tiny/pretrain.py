@@ -45,9 +45,7 @@ def stage_rows(plan: Plan) -> list[list[Row]]:
     return [
         [corpus.choice_row(rng) for rng in rngs[:choosing]],
         [
-            corpus.row(
-                rng, invented_share=plan.invented_share, max_tools=3, routine_share=plan.routine_share
-            )
+            corpus.row(rng, invented_share=plan.invented_share, max_tools=3, routine_share=plan.routine_share)
             for rng in rngs[choosing:]
         ],
     ]
