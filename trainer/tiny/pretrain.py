@@ -1,4 +1,4 @@
-"""Pre-training of the tiny base: fixed steps and seed, first to choose a tool, then all else, then the MTP head."""
+"""Pre-training of the tiny base: fixed steps and seed; first to choose a tool, then all else, then MTP."""
 
 import random
 from collections.abc import Iterator
