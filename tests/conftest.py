@@ -71,10 +71,10 @@ def copy_project(into: Path) -> Path:
     return into
 
 
-def run_make(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """`make <words>` in a copy of the project, output captured."""
+def run_make(project: Path, *words: str, minutes: int = 15) -> subprocess.CompletedProcess[str]:
+    """`make <words>` in a copy of the project, output captured; an error where it takes longer than that."""
     return subprocess.run(
-        ["make", *words], cwd=project, capture_output=True, text=True, timeout=900, check=False
+        ["make", *words], cwd=project, capture_output=True, text=True, timeout=60 * minutes, check=False
     )
 
 

@@ -79,7 +79,7 @@ def test_a_second_make_all_does_nothing(chain):
 
 def test_the_script_still_makes_a_base_as_good_as_the_shipped_one(tmp_path):
     project = copy_project(tmp_path)
-    done = run_make(project, "base", "REBUILD=1")
+    done = run_make(project, "base", "REBUILD=1", minutes=60)
     assert done.returncode == 0, done.stderr
     counts = json.loads((project / "models/tiny/manifest.json").read_text())["counts"]
     assert counts["measured"]["known"]["rate"] >= 0.85

@@ -68,6 +68,8 @@ def test_ctrl_c_is_one_line_and_leaves_nothing_half_written(project):
     child = subprocess.Popen(
         [sys.executable, "-m", *words(project, "train", "RUN=stopped", "EPOCHS=50")],
         cwd=project, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        # As in a terminal: what a shell starts in the background ignores Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     assert child.stdout is not None
     assert any("(steps)" in line for line in child.stdout), "it ended before it could be interrupted"
