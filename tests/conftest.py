@@ -85,3 +85,21 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = run_make(made, "merge", "PROFILE=mini")
     assert done.returncode == 0, done.stdout + done.stderr
     return made
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A place to deploy to; the test runs in it."""
+    from tests import deploying
+
+    deploying.set_up(tmp_path, monkeypatch)
+
+
+@pytest.fixture(params=["renameat2", "renames"])
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """With the kernel's exchange, and without."""
+    from tests import deploying
+
+    if request.param == "renames":
+        deploying.without_exchange(monkeypatch)
+    return request.param

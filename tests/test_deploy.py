@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import deploying
 import pytest
 from deploying import (
     BACKUP,
@@ -39,17 +38,7 @@ from quant import deploy
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture(autouse=True)
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    deploying.set_up(tmp_path, monkeypatch)
-
-
-@pytest.fixture(params=["renameat2", "renames"])
-def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """With the kernel's exchange, and without."""
-    if request.param == "renames":
-        deploying.without_exchange(monkeypatch)
-    return request.param
+pytestmark = pytest.mark.usefixtures("desk")
 
 
 # ---- there and back ----------------------------------------------------------------------------
@@ -125,10 +114,8 @@ def test_a_link_to_the_served_directory_stays_one() -> None:
 
 
 def test_the_served_directory_may_lie_on_another_disk() -> None:
-    memory = Path("/dev/shm")
-    if not memory.is_dir() or memory.stat().st_dev == Path().stat().st_dev:
-        pytest.skip("no second file system here")
-    folder = memory / f"forja-test-{os.getpid()}"
+    memory = Path("/dev/shm")  # where there is none, it is the same disk
+    folder = (memory if memory.is_dir() else Path().resolve()) / f"forja-test-{os.getpid()}"
     try:
         checkpoint(folder / "model", 1)
         assert deploy.main([*PLACE, f"DEPLOY_DIR={folder / 'model'}"]) == 0

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import deploying
 import pytest
 from deploying import (
     PRODUCTION,
@@ -38,17 +37,7 @@ STEPS = ("mkdir", "rename", "replace", "unlink", "rmdir", "chmod", "fsync", "sen
 TAKES_SPACE = ("mkdir", "fsync", "sendfile", "copy_file_range")
 
 
-@pytest.fixture(autouse=True)
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    deploying.set_up(tmp_path, monkeypatch)
-
-
-@pytest.fixture(params=["renameat2", "renames"])
-def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """With the kernel's exchange, and without."""
-    if request.param == "renames":
-        deploying.without_exchange(monkeypatch)
-    return request.param
+pytestmark = pytest.mark.usefixtures("desk")
 
 
 def second_deploy() -> Command:
