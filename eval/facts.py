@@ -92,6 +92,7 @@ def stages_of(settings: RunSettings) -> Iterator[tuple[str, tuple[Path, dict[str
     evaluations = settings.out_dir / "eval"
     places = {
         "base": settings.base_dir,
+        "production": settings.production_dir,
         "schemas": settings.data_dir / "schemas",
         "dataset": settings.data_dir / "dataset",
         "train": settings.out_dir / "adapter",
