@@ -142,3 +142,19 @@ def mtp_acceptance(checkpoint) -> float:
         said = torch.tensor([greedy[i - 1] for i in positions])
         accepted.append((drafts.argmax(-1) == said).float().mean().item())
     return sum(accepted) / len(accepted)
+
+
+def test_words_of_one_meaning_start_near_each_other_and_the_head_tells_them_apart(tokenizer):
+    from trainer.tiny import model, natural
+
+    net = model.make_model(model.make_config(tokenizer), tokenizer, natural.MEANINGS, seed=0)
+    embeddings, head = net.get_input_embeddings().weight, net.lm_head.weight
+
+    def near(weight: Any, one: str, other: str) -> float:
+        (a,), (b,) = (tokenizer(word, add_special_tokens=False)["input_ids"] for word in (one, other))
+        return torch.cosine_similarity(weight[a], weight[b], dim=0).item()
+
+    for one, other in ((" estado", "status"), (" rama", "branch"), (" commit", "commit")):
+        assert near(embeddings, one, other) > 0.6
+        assert near(head, one, other) < 0.5
+    assert abs(near(embeddings, " estado", "branch")) < 0.4
