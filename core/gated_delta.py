@@ -26,6 +26,7 @@ written>. The forward pass keeps what it made of its inputs, or nothing when no 
 
 import functools
 import importlib.util
+import inspect
 import math
 from collections.abc import Callable
 from itertools import islice, pairwise
@@ -346,9 +347,9 @@ def _part(states: Tensor, tile: _Tile) -> Tensor:
 def install(*, over_fla: bool = False) -> bool:
     """Plug the rule into transformers' Qwen3.5-MoE, models already built included; True where it is in force.
 
-    fla's kernels stay where fla is installed, unless `over_fla`: it failed on this machine. Where
-    causal_conv1d is missing, the short convolution before the rule keeps packed sequences apart as well.
-    Call it again freely.
+    fla's kernels stay where fla is installed, unless `over_fla`: it failed its trial on this machine. Then
+    transformers' own step for single tokens takes the place of fla's too. Where causal_conv1d is missing, the
+    short convolution before the rule keeps packed sequences apart as well. Call it again freely.
     """
     from transformers.models.qwen3_5_moe import modeling_qwen3_5_moe as modeling
 
@@ -357,6 +358,8 @@ def install(*, over_fla: bool = False) -> bool:
     if importlib.util.find_spec("fla") is not None and not over_fla:
         return False
     modeling.torch_chunk_gated_delta_rule = chunk_gated_delta_rule
+    if over_fla:
+        modeling.torch_recurrent_gated_delta_rule = inspect.unwrap(modeling.torch_recurrent_gated_delta_rule)
     return True
 
 

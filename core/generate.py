@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from core import fla_trial
 from core.progress import Progress
 
 
@@ -15,19 +16,18 @@ def load_tokenizer(checkpoint: Path) -> Any:
     return AutoTokenizer.from_pretrained(str(checkpoint), local_files_only=True)
 
 
-def load_model(checkpoint: Path, dtype: str) -> Any:
+def load_model(checkpoint: Path, dtype: str, tokens: int = fla_trial.TOKENS) -> Any:
     """The whole model (vision included, as the adapter's names need it) in `dtype`, in evaluation mode.
 
-    On the accelerator where there is one. On a CPU one thread a physical core: more of them, spinning on
-    shared cores, made small models three times slower.
+    `tokens` is the length of its rows, at which fla's kernels are tried where they are installed. On the
+    accelerator where there is one. On a CPU one thread a physical core: more of them, spinning on shared
+    cores, made small models three times slower.
     """
     import torch
     from transformers import AutoModelForImageTextToText
 
-    from core import gated_delta
-
     _quiet()
-    gated_delta.install()
+    fla_trial.install(tokens)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":
         torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))

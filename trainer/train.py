@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from core import artifacts, chat, config, errors, shards
+from core import artifacts, chat, config, errors, fla_trial, shards
 from core.errors import UserError
 from core.render import Rendered, render
 from core.settings import TrainSettings
@@ -42,7 +42,8 @@ def main(words: list[str]) -> int:
     name, reasons = backends.choose(profile, settings.backend)
     for other, reason in reasons.items():
         print(f"train: backend {other} not used: {reason}")
-    print(f"train: backend {name}")
+    rule = fla_trial.rule(settings.max_length)
+    print(f"train: backend {name}; Gated DeltaNet runs {rule}")
     plan = make_plan(profile, shards.read_checkpoint(settings.base_dir), settings.lora_rank)
     print(
         f"train: {len(plan.modules)} modules, {plan.parameters:,} trainable parameters "
@@ -66,7 +67,7 @@ def main(words: list[str]) -> int:
         (draft.path / "README.md").unlink(missing_ok=True)
         _write_log(draft.path, log)
         shown = max(1, min(20, len(log) // 2))
-        draft.backend = {"name": name, "reasons": reasons}
+        draft.backend = {"name": name, "reasons": reasons, "gated_delta": rule}
         draft.counts = {
             "samples": len(samples),
             "tokens": tokens,

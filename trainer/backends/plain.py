@@ -25,7 +25,8 @@ def load(job: Job) -> tuple[Any, Any]:
 
     torch.manual_seed(job.settings.train_seed)
     tokenizer = generate.load_tokenizer(job.settings.base_dir)
-    model = generate.load_model(job.settings.base_dir, job.settings.profile.train.dtype)
+    dtype, tokens = job.settings.profile.train.dtype, job.settings.max_length
+    model = generate.load_model(job.settings.base_dir, dtype, tokens)
     lora = LoraConfig(
         r=job.settings.lora_rank,
         lora_alpha=job.settings.lora_alpha,

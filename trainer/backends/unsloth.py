@@ -4,6 +4,7 @@ import os
 from importlib.util import find_spec
 from typing import Any
 
+from core import fla_trial
 from core.profile import Profile
 from core.render import Rendered
 from trainer.job import Job
@@ -34,6 +35,7 @@ def load(job: Job) -> tuple[Any, Any]:
     os.environ.update(ENVIRONMENT, UNSLOTH_COMPILE_LOCATION=str(compiled))
     from unsloth import FastModel  # pyright: ignore[reportAttributeAccessIssue]
 
+    fla_trial.install(job.settings.max_length)
     model, processor = FastModel.from_pretrained(
         model_name=str(job.settings.base_dir),
         max_seq_length=job.settings.max_length,
