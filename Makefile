@@ -9,12 +9,18 @@ RUN := $(PROFILE)
 MODELS_DIR := models
 # MCP servers, in the format of Claude Code's .mcp.json
 MCP_CONFIG := examples/mcp.json
+# 1 = ask the MCP servers again although their config is the same
+REFRESH :=
 # folders with <skill>/SKILL.md, separated by spaces
 SKILLS_DIRS := examples/skills
 # how your users ask for the tools
 REQUESTS := examples/requests.yaml
-# prompts of what the model already does well, answered anew by the base so that it is not forgotten
-REPLAY := examples/replay.jsonl
+# prompts of what the model already does well, answered anew so that it is not forgotten; blank = the profile's
+REPLAY :=
+# OpenAI-compatible server of the model in production (http://localhost:8000/v1); blank = the base in process
+ENDPOINT :=
+# training rows by bucket, as in: penpot=300 mcp=800; blank = the profile's
+ROWS :=
 # tools in a prompt; blank = the profile's
 TOOLS_SHOWN :=
 # seed of the training rows
@@ -41,6 +47,12 @@ MAX_LENGTH :=
 TRAIN_SEED := 0
 # 1 = train anew over an adapter of other settings
 RETRAIN :=
+# directories of a base, a PEFT adapter and the checkpoint to make of them; blank = the run's
+BASE :=
+ADAPTER :=
+MERGED :=
+# 1 = before the merge, read base and adapter and compare them with their manifests
+CHECK_BASE :=
 # held-out rows a bucket; blank = all
 EVAL_LIMIT :=
 # rows that set the scales of quantised activations
@@ -72,18 +84,19 @@ endif
 PLACE := PROFILE RUN MODELS_DIR
 BASE_SETTINGS := $(PLACE) REBUILD
 VERIFY_SETTINGS := $(PLACE) BACKEND
-SCHEMAS_SETTINGS := $(PLACE) MCP_CONFIG
-DATASET_SETTINGS := $(PLACE) SKILLS_DIRS REQUESTS REPLAY TOOLS_SHOWN MAX_LENGTH DATA_SEED EVAL_SEED
+SCHEMAS_SETTINGS := $(PLACE) MCP_CONFIG REFRESH
+REPLAY_SETTINGS := $(PLACE) REPLAY ENDPOINT ROWS
+DATASET_SETTINGS := $(PLACE) SKILLS_DIRS REQUESTS ROWS TOOLS_SHOWN MAX_LENGTH DATA_SEED EVAL_SEED
 TRAIN_SETTINGS := $(PLACE) BACKEND LORA_RANK LORA_ALPHA LORA_DROPOUT LEARNING_RATE EPOCHS BATCH_SIZE \
 	MAX_LENGTH TRAIN_SEED RETRAIN
-MERGE_SETTINGS := $(PLACE)
+MERGE_SETTINGS := $(PLACE) BASE ADAPTER MERGED CHECK_BASE
 EVAL_SETTINGS := $(PLACE) EVAL_LIMIT FORCE
 QUANTIZE_SETTINGS := $(PLACE) CALIBRATION_ROWS FORCE
 DEQUANTIZE_SETTINGS := $(PLACE)
 DEPLOY_SETTINGS := $(PLACE) DEPLOY_DIR FORCE
 ROLLBACK_SETTINGS := $(PLACE) DEPLOY_DIR
 REPORT_SETTINGS := $(PLACE)
-STAGE_SETTINGS := $(sort $(BASE_SETTINGS) $(VERIFY_SETTINGS) $(SCHEMAS_SETTINGS) $(DATASET_SETTINGS) \
+STAGE_SETTINGS := $(sort $(BASE_SETTINGS) $(VERIFY_SETTINGS) $(SCHEMAS_SETTINGS) $(REPLAY_SETTINGS) $(DATASET_SETTINGS) \
 	$(TRAIN_SETTINGS) $(MERGE_SETTINGS) $(EVAL_SETTINGS) $(QUANTIZE_SETTINGS) $(DEPLOY_SETTINGS))
 ENV_SETTINGS := MACHINE TORCH_INDEX
 SETTINGS := $(STAGE_SETTINGS) $(ENV_SETTINGS)
@@ -103,7 +116,7 @@ $(error RUN='$(RUN)': expected one word)
 endif
 
 ##@ The chain: each stage builds what it needs first and says when there is nothing to do
-.PHONY: all env base verify schemas dataset train merge eval quantize dequantize eval-nvfp4 deploy rollback
+.PHONY: all env base verify schemas replay dataset train merge eval quantize dequantize eval-nvfp4 deploy rollback
 all: deploy report ## everything, from nothing to the checkpoint in production's place, and a report
 
 env: $(ENV) ## install Python packages into .venv and the MCP servers into .venv-mcp
@@ -118,13 +131,16 @@ verify: base ## check the machine and the checkpoint
 schemas: $(ENV) ## ask every MCP server for its tools
 	$(PY) -m dataset_builder.schemas $(call args,$(SCHEMAS_SETTINGS))
 
-dataset: base verify schemas ## build, check and split the training rows
+replay: base ## let the current model answer prompts of what it does well already
+	$(PY) -m dataset_builder.replay $(call args,$(REPLAY_SETTINGS))
+
+dataset: base verify schemas replay ## build, check and split the training rows
 	$(PY) -m dataset_builder.build $(call args,$(DATASET_SETTINGS))
 
 train: dataset ## train the LoRA adapter; never overwrites one of other settings
 	$(PY) -m trainer.train $(call args,$(TRAIN_SETTINGS))
 
-merge: train ## merge the adapter into the base's shards
+merge: $(if $(BASE)$(ADAPTER)$(MERGED),$(ENV),train) ## merge the adapter into the base's shards
 	$(PY) -m quant.merge $(call args,$(MERGE_SETTINGS))
 
 eval: merge ## let the gates judge the merged checkpoint against the base on the held-out rows

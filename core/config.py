@@ -25,6 +25,7 @@ KINDS = {
     bool: "1 or blank",
     Path: "a path",
     tuple[Path, ...]: "paths, separated by spaces",
+    dict[str, int]: "name=<number> pairs, separated by spaces",
     Profile: "a profile",
 }
 
@@ -120,16 +121,16 @@ def unknown_setting(name: str, known: Iterable[str]) -> str:
 
 
 def _resolve_one(name: str, field: Any, kind: Any, text: str, profile: Profile | None) -> Resolved:
+    path = field.metadata.get("profile")
+    found: Any = profile if path else None
+    for part in path.split(".") if path else ():
+        found = None if found is None else getattr(found, part)
     if text:
-        value = _convert(name, text, kind)
+        value = _numbers(name, text, found) if kind == dict[str, int] else _convert(name, text, kind)
         if field.metadata.get("positive") and not value:
             raise UserError(f"{name}={text}: must be more than 0")
         return Resolved(value, "given")
-    path = field.metadata.get("profile")
     if path and profile:
-        found: Any = profile
-        for part in path.split("."):
-            found = None if found is None else getattr(found, part)
         return Resolved(found, "profile")
     if field.default is not MISSING:
         return Resolved(field.default, "default")
@@ -156,6 +157,17 @@ def _convert(name: str, text: str, kind: Any) -> Any:
     if kind in (int, float) and value < 0:
         raise UserError(f"{name}={text}: must not be negative")
     return value
+
+
+def _numbers(name: str, text: str, base: dict[str, int] | None) -> dict[str, int] | None:
+    """The profile's numbers with those of `text` in their place; None where the profile has none."""
+    if base is None:
+        return None
+    given = split_words(text.split())
+    for key in given:
+        if key not in base:
+            raise UserError(f"{name}: {key}: unknown{did_you_mean(key, base)}; have {', '.join(base)}")
+    return base | {key: _convert(f"{name}: {key}", number, int) for key, number in given.items()}
 
 
 def _plain(value: Any) -> Any:

@@ -48,6 +48,8 @@ class Data:
     """Training rows by bucket."""
     eval_rows: dict[str, int]
     """Held-out rows by bucket."""
+    replay: Path
+    """Prompts of what the model already does well."""
     skill_prompt: str
     """What of a skill stands in the prompt: `body` (as Claude Code loads it) or `description`."""
     answer_tokens: int

@@ -68,13 +68,21 @@ class VerifySettings(RunSettings):
 @dataclass(frozen=True, kw_only=True)
 class SchemasSettings(RunSettings):
     mcp_config: Path = setting(recorded=False)
+    refresh: bool = setting(False, recorded=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplaySettings(RunSettings):
+    replay: Path = setting(profile="data.replay", recorded=False)
+    endpoint: str = setting("")
+    rows: dict[str, int] = setting(profile="data.rows", recorded=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSettings(RunSettings):
     skills_dirs: tuple[Path, ...] = setting(recorded=False)
     requests: Path = setting(recorded=False)
-    replay: Path = setting(recorded=False)
+    rows: dict[str, int] = setting(profile="data.rows")
     tools_shown: int = setting(profile="data.tools_shown", positive=True)
     max_length: int = setting(profile="train.max_length", positive=True)
     data_seed: int = setting()
@@ -97,7 +105,10 @@ class TrainSettings(RunSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class MergeSettings(RunSettings):
-    pass
+    base: str = setting("", recorded=False)
+    adapter: str = setting("", recorded=False)
+    merged: str = setting("", recorded=False)
+    check_base: bool = setting(False, recorded=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +149,7 @@ STAGES: dict[str, type[RunSettings]] = {
     "base": BaseSettings,
     "verify": VerifySettings,
     "schemas": SchemasSettings,
+    "replay": ReplaySettings,
     "dataset": DatasetSettings,
     "train": TrainSettings,
     "merge": MergeSettings,
@@ -187,6 +199,8 @@ def _text(value: object) -> str:
         return value.name
     if isinstance(value, tuple):
         return " ".join(map(str, value))
+    if isinstance(value, dict):
+        return " ".join(f"{name}={number}" for name, number in value.items())
     return "-" if value is None else str(value)
 
 

@@ -13,9 +13,9 @@ from core.chat import Row
 from core.errors import UserError
 from core.profile import Data
 from core.settings import DatasetSettings
-from dataset_builder import checks, split
+from dataset_builder import checks, replay, split
 from dataset_builder import sources as src
-from dataset_builder.buckets import mcp_calls, no_tool, recovery, replay, skills
+from dataset_builder.buckets import mcp_calls, no_tool, recovery, skills
 from dataset_builder.requests import load_requests
 from dataset_builder.schemas import load_tools
 from dataset_builder.secrets import secrets_in
@@ -39,11 +39,12 @@ def main(words: list[str]) -> int:
     if profile.data is None:
         raise UserError(f"PROFILE={profile.name} has no dataset stage (data is None in its profile)")
     path, schemas_dir = settings.data_dir / "dataset", settings.data_dir / "schemas"
+    replay_dir = settings.data_dir / "replay"
     inputs = {
         "base": artifacts.as_input(settings.base_dir, artifacts.require(settings.base_dir, "base")),
         "schemas": artifacts.as_input(schemas_dir, artifacts.require(schemas_dir, "schemas")),
         "requests": {"path": str(settings.requests), "sha256": artifacts.file_sha256(settings.requests)},
-        "replay prompts": {"path": str(settings.replay), "sha256": artifacts.file_sha256(settings.replay)},
+        "replay": artifacts.as_input(replay_dir, artifacts.require(replay_dir, "replay")),
         "skills": _skills_input(settings.skills_dirs),
     }
     recorded = config.recorded(settings)
@@ -74,7 +75,6 @@ def _read(settings: DatasetSettings, data: Data, schemas_dir: Path) -> src.Sourc
         tools=tools,
         requests=load_requests(settings.requests, tools),
         scenarios=[(skill, scenario) for skill, scenario in found if scenario is not None],
-        replay=chat.read_rows(settings.replay),
         tools_shown=settings.tools_shown,
         skill_prompt=data.skill_prompt,
         held_out_skills=settings.profile.held_out_skills,
@@ -85,10 +85,9 @@ def _build(
     settings: DatasetSettings, data: Data, sources: src.Sources
 ) -> tuple[list[Row], list[Row], Counter[str]]:
     side = "eval" if settings.eval_seed in PUBLISHED_SEEDS else "dev"
-    train = _rows(sources, data.rows, settings.data_seed, "train")
+    answered, kept_back = replay.load(settings.data_dir / "replay")
+    train = _rows(sources, settings.rows, settings.data_seed, "train") + answered
     held_out = _rows(sources, data.eval_rows, settings.eval_seed, side)
-    prompts, kept_back = replay.divide(sources.replay, data.rows["replay"], data.eval_rows["replay"])
-    train += replay.answered(prompts, settings.base_dir, settings.profile.train.dtype, data.answer_tokens)
 
     from core.generate import load_tokenizer
 

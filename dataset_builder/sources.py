@@ -21,7 +21,6 @@ class Sources:
     """By `<server>.<tool>`."""
     requests: list[ToolRequests]
     scenarios: list[tuple[Skill, Scenario]]
-    replay: list[Row]
     tools_shown: int
     skill_prompt: str
     held_out_skills: tuple[str, ...]

@@ -25,7 +25,6 @@ def rows(split: str, count: int = 60) -> list[Row]:
         tools=tools,
         requests=[],
         scenarios=[(skill, scenario) for skill, scenario in scenarios if scenario],
-        replay=[],
         tools_shown=4,
         skill_prompt="body",
         held_out_skills=(),

@@ -198,9 +198,33 @@ def test_a_stage_that_the_profile_lacks_is_refused_and_shown_as_a_dash(
 ) -> None:
     without_data = dataclasses.replace(QWEN, data=None)
     monkeypatch.setattr(config.profiles, "load", lambda name: without_data)
-    with pytest.raises(UserError, match="TOOLS_SHOWN: PROFILE=qwen3_6_35b_a3b has none"):
+    with pytest.raises(UserError, match="ROWS: PROFILE=qwen3_6_35b_a3b has none"):
         config.parse(DatasetSettings, ["PROFILE=x", *own(DatasetSettings)])
     assert shown(capsys, "PROFILE=x")["TOOLS_SHOWN"] == ("-", "profile")
+
+
+def test_numbers_by_name_take_the_place_of_the_profiles() -> None:
+    words = [f"PROFILE={QWEN.name}", *own(DatasetSettings)]
+    assert QWEN.data is not None
+    got = config.parse(DatasetSettings, [*words, "ROWS=mcp=5 replay=0"])
+    assert got.rows == QWEN.data.rows | {"mcp": 5, "replay": 0}
+    assert list(got.rows) == list(QWEN.data.rows)
+    assert config.recorded(got)["ROWS"] == got.rows
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("mpc=5", "ROWS: mpc: unknown (did you mean mcp?); have penpot, mcp,"),
+        ("mcp=five", "ROWS: mcp=five: expected a whole number"),
+        ("mcp=-1", "ROWS: mcp=-1: must not be negative"),
+        ("mcp", "'mcp': expected NAME=value"),
+    ],
+)
+def test_numbers_by_name_that_are_none_are_refused(text: str, complaint: str) -> None:
+    with pytest.raises(UserError) as refused:
+        config.parse(DatasetSettings, [f"PROFILE={QWEN.name}", *own(DatasetSettings), f"ROWS={text}"])
+    assert str(refused.value).startswith(complaint)
 
 
 @pytest.mark.parametrize("stage", STAGES)

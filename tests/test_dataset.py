@@ -11,8 +11,7 @@ import pytest
 from core import artifacts, chat, toolcalls
 from core.chat import Row
 from core.toolcalls import ToolCall
-from dataset_builder import checks, split, values
-from dataset_builder.buckets import replay
+from dataset_builder import checks, replay, split, values
 from dataset_builder.secrets import secrets_in
 from tests.conftest import run_make
 

@@ -1,5 +1,7 @@
 """Qwen3.6-35B-A3B on one DGX Spark, served as RedHatAI's NVFP4."""
 
+from pathlib import Path
+
 from core.profile import Data, Gate, Lora, Profile, Quant, Train
 
 ATTENTION = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
@@ -56,8 +58,25 @@ PROFILE = Profile(
     train=Train(lr=1e-4, schedule="cosine", epochs=2, max_length=8192, batch=1, accumulate=8),
     data=Data(
         tools_shown=12,
-        rows={"mcp_calls": 1500, "skills": 600, "no_tool": 250, "recovery": 250, "replay": 400},
-        eval_rows={"mcp_calls": 200, "skills": 60, "no_tool": 60, "recovery": 40, "replay": 60},
+        rows={
+            "penpot": 300,
+            "mcp": 800,
+            "adherence": 450,
+            "delegation": 180,
+            "negatives": 200,
+            "errors": 150,
+            "replay": 700,
+        },
+        eval_rows={
+            "penpot": 60,
+            "mcp": 200,
+            "adherence": 60,
+            "delegation": 30,
+            "negatives": 60,
+            "errors": 40,
+            "replay": 60,
+        },
+        replay=Path("examples/replay_prompts.jsonl"),
         skill_prompt="body",
         answer_tokens=4096,
     ),

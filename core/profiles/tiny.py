@@ -1,6 +1,7 @@
 """The embedded default: a real qwen3_5_moe checkpoint in small, made on a laptop's CPU."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from core.profile import Data, Gate, Lora, Profile, Train
 from core.profiles import qwen3_6_35b_a3b as qwen
@@ -35,6 +36,7 @@ PROFILE = Profile(
             "recovery": 40,
             "replay": 150,
         },
+        replay=Path("examples/replay.jsonl"),
         skill_prompt="description",
         answer_tokens=160,
     ),
