@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from eval.markup import Markup, tag
+from core.markup import Markup, tag
 from eval.stats import Statistic
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 720, 240, 44, 24

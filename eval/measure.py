@@ -22,8 +22,17 @@ from eval.gates import loss, skills, tool_calls
 from eval.stats import Statistic
 
 KINDS = ("loss", "tool_calls", "skills", "rules")
-BUCKETS = ("mcp_calls", "synonyms", "skills", "no_tool", "recovery", "replay")
 SKILLS, REPLAY = "skills", "replay"
+ROWS = {
+    "mcp_calls": ("mcp_calls", "mcp", "penpot"),
+    "synonyms": ("synonyms",),
+    "delegation": ("delegation",),
+    SKILLS: ("skills", "adherence"),
+    "no_tool": ("no_tool", "negatives"),
+    "recovery": ("recovery", "errors"),
+    REPLAY: ("replay",),
+}
+"""The rows of a table, and the dataset's buckets that count there."""
 TRAINED = "trained"
 """The row of all buckets but REPLAY together."""
 HELD_OUT_SKILL = "held_out_skill"
@@ -74,8 +83,8 @@ def run(rows: Sequence[Row], model: Any, tokenizer: Any, draft: Draft, what: str
     assert profile.data is not None  # its rows were made from it
     answer_tokens = profile.data.answer_tokens
     answer = functools.partial(generate.generate, model, tokenizer, max_new_tokens=answer_tokens)
-    whole = [row for row in rows if row.bucket == SKILLS]
-    single = [row for row in rows if row.bucket != SKILLS]
+    whole = [row for row in rows if row.bucket in ROWS[SKILLS]]
+    single = [row for row in rows if row.bucket not in ROWS[SKILLS]]
     seconds: dict[str, float] = {}
     with _timed(seconds, "loss"):
         losses = loss.measure(rows, model, tokenizer, what=f"{what} losses")
@@ -106,7 +115,7 @@ def counts(samples: Sequence[Sample], held_out: Sequence[str]) -> dict[str, dict
 
     def found(kind: str, value: str) -> dict[str, list[Any]]:
         own = [one for one in samples if one["kind"] == kind]
-        return {b: [one[value] for one in own if one["bucket"] == b] for b in BUCKETS}
+        return {row: [one[value] for one in own if one["bucket"] in ROWS[row]] for row in ROWS}
 
     trained = [one["loss"] for one in samples if one["kind"] == "loss" and one["bucket"] != REPLAY]
     unseen = [one["right"] for one in samples if one["kind"] == "skills" and one["skill"] in held_out]
@@ -138,9 +147,9 @@ def rules_input(rows: Iterable[Row]) -> dict[str, str]:
     """The rules that the skills' rows are judged by, read and checked; rows of one skill share a file."""
     files = {}
     for row in rows:
-        if row.bucket == SKILLS and row.source not in files:
+        if row.bucket in ROWS[SKILLS] and row.source not in files:
             skills.rules_of(row)
-            files[row.source] = artifacts.file_sha256(Path(row.source).with_name("rules.yaml"))
+            files[row.source] = artifacts.file_sha256(skills.rules_file(row))
     whole = json.dumps(files, sort_keys=True).encode()
     return {"path": " ".join(sorted(files)), "sha256": hashlib.sha256(whole).hexdigest()}
 

@@ -1,17 +1,17 @@
 """The report as one HTML file: no script, nothing fetched, readable on a phone and in the dark."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
+from core import markup
 from core.artifacts import digest
 from core.chat import Message, Row
+from core.markup import Markup, join, tag
 from core.verdicts import IMPROVES, INCOMPLETE, NO_CHANGE, WORSE
 from eval import charts, table, verdict
 from eval.facts import Facts, changed_inputs
 from eval.gates import tool_calls
-from eval.markup import Markup, join, tag
 from eval.measure import SKILLS
 from eval.stats import Loss, Rate, Statistic
 
@@ -25,31 +25,19 @@ LONGEST_TEXT = 1500
 def render(facts: Facts) -> str:
     """The whole document."""
     title = f"Forja: {facts.run}"
-    head = tag(
-        "head",
-        Markup('<meta charset="utf-8">'),
-        Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-        Markup('<meta name="color-scheme" content="light dark">'),
-        tag("title", title),
-        tag("style", Markup(STYLE.read_text(encoding="utf-8"))),
-    )
-    body = tag(
-        "body",
+    return markup.document(
+        title,
+        STYLE.read_text(encoding="utf-8"),
         tag("h1", title, tag("span", f" · profile {facts.profile}", class_="soft")),
         _banner(facts),
-        _section("Gates", _gates(facts)),
-        _section("Held-out rows", _held_out(facts)),
-        _section("The skills' rules", _rules(facts)),
-        _section("Wrong answers", _wrong(facts)),
-        _section("Training", _training(facts)),
-        _section("What each stage took", _stages(facts)),
-        _section("Provenance", _provenance(facts)),
+        markup.section("Gates", _gates(facts)),
+        markup.section("Held-out rows", _held_out(facts)),
+        markup.section("The skills' rules", _rules(facts)),
+        markup.section("Wrong answers", _wrong(facts)),
+        markup.section("Training", _training(facts)),
+        markup.section("What each stage took", _stages(facts)),
+        markup.section("Provenance", _provenance(facts)),
     )
-    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
-
-
-def _section(title: str, content: Markup) -> Markup:
-    return tag("section", tag("h2", title), content)
 
 
 def _banner(facts: Facts) -> Markup:
@@ -80,7 +68,7 @@ def _gates(facts: Facts) -> Markup:
         "difference lies below 0. Goals are reported; they decide nothing."
     )
     header = ["gate", "verdict", "decided by", "may lose", "goal"]
-    return join(_plain_table(header, rows), tag("p", rule, class_="soft"))
+    return join(markup.plain_table(header, rows), tag("p", rule, class_="soft"))
 
 
 def _held_out(facts: Facts) -> Markup:
@@ -98,11 +86,15 @@ def _held_out(facts: Facts) -> Markup:
             last = table.cell(facts.judged, gate, facts.checkpoint, row)
             if last is not None:
                 moved = verdict.compare(first, last, facts.judged["gates"][gate]["delta"])
-                cells = [_cell("n", str(last.n)), *_values(found[row], top), _cell(against, _verdict(moved))]
-                rows.append(_row(title, *cells))
+                cells = [
+                    markup.cell("n", str(last.n)),
+                    *_values(found[row], top),
+                    markup.cell(against, _verdict(moved)),
+                ]
+                rows.append(markup.row(title, *cells))
     note = "95 % intervals: Wilson's for rates, the normal distribution's over rows for the loss."
     header = ["", "n", *CHECKPOINTS.values(), against]
-    return join(_table(header, rows), tag("p", note, class_="soft"))
+    return join(markup.table(header, rows), tag("p", note, class_="soft"))
 
 
 def _rules(facts: Facts) -> Markup:
@@ -112,9 +104,9 @@ def _rules(facts: Facts) -> Markup:
     rows = []
     for name in names:
         found = [facts.measured.get(one, {}).get("rules", {}).get(name) for one in CHECKPOINTS]
-        rows.append(_row(name, *_values(found, 1.0, counts=True)))
+        rows.append(markup.row(name, *_values(found, 1.0, counts=True)))
     note = "How often each rule holds in the rollouts that it applies to."
-    return join(_table(["rule", *CHECKPOINTS.values()], rows), tag("p", note, class_="soft"))
+    return join(markup.table(["rule", *CHECKPOINTS.values()], rows), tag("p", note, class_="soft"))
 
 
 def _values(found: Iterable[Statistic | None], top: float, *, counts: bool = False) -> list[Markup]:
@@ -122,12 +114,12 @@ def _values(found: Iterable[Statistic | None], top: float, *, counts: bool = Fal
     for name, one in zip(CHECKPOINTS, found, strict=True):
         label = CHECKPOINTS[name]
         if one is None:
-            cells.append(_cell(label, "–"))
+            cells.append(markup.cell(label, "–"))
             continue
         value, _, interval = str(one).strip().partition(" ")
         of = f" {one.k} of {one.n}" if counts and isinstance(one, Rate) else ""
         text = tag("span", tag("b", value), f" {interval}{of}", class_="value")
-        cells.append(_cell(label, text, charts.interval(one, top), class_=name))
+        cells.append(markup.cell(label, text, charts.interval(one, top), class_=name))
     return cells
 
 
@@ -172,7 +164,7 @@ def _training(facts: Facts) -> Markup:
     }
     shown = {name: value for name, value in plan.items() if value != ""}
     why = [tag("p", f"backend {other} not used: {reason}") for other, reason in backend["reasons"].items()]
-    return join(charts.losses(facts.log), _facts(shown), *why)
+    return join(charts.losses(facts.log), markup.facts(shown), *why)
 
 
 def _stages(facts: Facts) -> Markup:
@@ -181,7 +173,7 @@ def _stages(facts: Facts) -> Markup:
         for name, (_, m) in facts.stages.items()
         if "seconds" in m
     ]
-    return _plain_table(["stage", "seconds", "peak MB"], rows)
+    return markup.plain_table(["stage", "seconds", "peak MB"], rows)
 
 
 def _provenance(facts: Facts) -> Markup:
@@ -194,33 +186,11 @@ def _provenance(facts: Facts) -> Markup:
         )
         rows.append([name, str(path), digest(manifest)[:SHOWN_DIGITS], made_of])
     versions = facts.stages[f"eval-{facts.checkpoint}"][1]["versions"]
-    return join(_plain_table(["stage", "at", "sha256", "made of"], rows), _facts(versions))
+    return join(markup.plain_table(["stage", "at", "sha256", "made of"], rows), markup.facts(versions))
 
 
 def _verdict(word: str) -> Markup:
     return tag("span", WORDS[word], class_=f"verdict {word}")
-
-
-def _facts(found: Mapping[str, Any]) -> Markup:
-    return tag("dl", *(tag("div", tag("dt", name), tag("dd", str(value))) for name, value in found.items()))
-
-
-def _plain_table(header: list[str], rows: list[list[str]]) -> Markup:
-    return _table(header, [_row(row[0], *map(_cell, header[1:], row[1:])) for row in rows])
-
-
-def _table(header: list[str], rows: list[Markup]) -> Markup:
-    head = tag("thead", tag("tr", *(tag("th", one, scope="col") for one in header)))
-    return tag("table", head, tag("tbody", *rows))
-
-
-def _row(title: str, *cells: Markup) -> Markup:
-    return tag("tr", tag("th", title, scope="row"), *cells)
-
-
-def _cell(label: str, *content: str, class_: str = "") -> Markup:
-    attributes = {"data_label": label} | ({"class_": class_} if class_ else {})
-    return tag("td", *content, **attributes)
 
 
 def _asked(row: Row) -> str:

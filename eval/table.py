@@ -17,6 +17,7 @@ TITLES = {
     "tool_calls": {
         "mcp_calls": "tool calls",
         "synonyms": "tool calls, unseen synonyms",
+        "delegation": "work given to a subagent",
         "no_tool": "no call when none is due",
         "recovery": "after a tool's error",
     },
@@ -26,6 +27,7 @@ TITLES = {
         TRAINED: "loss, trained tasks",
         "mcp_calls": "loss, tool calls",
         "synonyms": "loss, unseen synonyms",
+        "delegation": "loss, given to a subagent",
         "no_tool": "loss, no call due",
         "recovery": "loss, after a tool's error",
         SKILLS: "loss, skills",

@@ -69,6 +69,18 @@ def test_a_due_call_is_right_only_in_every_part(answer, explanation):
     assert explanation in score.explanation
 
 
+def test_calls_of_one_turn_are_right_in_any_order_and_only_all_of_them():
+    log = GOLD["tool_calls"][0]["function"]
+    other = {"name": log["name"], "arguments": {**log["arguments"], "max_count": 7}}
+    both = GOLD | {"tool_calls": [{"type": "function", "function": one} for one in (log, other)]}
+    due = row([chat.user("x"), both])
+    first, second = (CALL.format(PATH + COUNT.replace("3", n)) for n in ("3", "7"))
+    assert tool_calls.score(due, "t\n</think>\n\n" + first + second).right
+    assert tool_calls.score(due, "t\n</think>\n\n" + second + first).right
+    assert "wrong values" in tool_calls.score(due, "t\n</think>\n\n" + first + first).explanation
+    assert "1 calls where 2 are due" in tool_calls.score(due, "t\n</think>\n\n" + first).explanation
+
+
 def test_where_no_call_is_due_text_is_right_a_call_and_silence_are_wrong():
     example = row([chat.user("gracias"), chat.say("De nada.", think="t")])
     assert tool_calls.score(example, "t\n</think>\n\nNo hay de qué.").right

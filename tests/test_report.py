@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from core import artifacts, chat, config, verdicts
 from core.chat import Row
 from core.errors import UserError
+from core.markup import Markup, join, tag
 from core.settings import EvalSettings
 from core.verdicts import IMPROVES
 from eval import charts, measure, report, stats, suite
-from eval.markup import Markup, join, tag
 
 WORDS = ("PROFILE=tiny", "RUN=one", "MODELS_DIR=models")
 ATTACK = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>\"'&"
@@ -109,7 +109,7 @@ def held_out(project: Path) -> list[Row]:
             id=f"{bucket}-{i}", bucket=bucket, group="g", split="eval", messages=turns, tools=[],
             skill="demo" if bucket == "skills" else None, source="skills/demo/SKILL.md",
         )
-        for bucket in measure.BUCKETS
+        for bucket in measure.ROWS
         for i in range(2)
     ]  # fmt: skip
 
@@ -149,7 +149,7 @@ class Run:
     def evaluate(self, name: str, checkpoint: dict[str, str], *, right: int, nats: float) -> None:
         """An evaluation of 100 rows a bucket; only the dataset's two have texts to show."""
         samples = []
-        for bucket in measure.BUCKETS:
+        for bucket in measure.ROWS:
             for i in range(100):
                 about = {"id": f"{bucket}-{i}", "bucket": bucket, "skill": "demo"}
                 samples.append({"kind": "loss", **about, "loss": nats + i / 1000})

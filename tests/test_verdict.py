@@ -128,7 +128,7 @@ GATES = {
 def samples(right: dict[str, int], nats: float) -> list[measure.Sample]:
     """100 rows of each bucket, the first `right` of them answered rightly, at a loss of about `nats`."""
     made = []
-    for bucket in measure.BUCKETS:
+    for bucket in measure.ROWS:
         for number in range(100):
             about = {"id": f"{bucket}-{number}", "bucket": bucket, "skill": f"skill-{number % 2}"}
             spread = nats * (0.9 + 0.2 * number / 99)
@@ -192,6 +192,6 @@ def test_what_is_counted_knows_no_order_and_keeps_replay_apart():
     found = measure.counts(made, held_out=("skill-1",))
     shuffled = random.Random(100).sample(made, len(made))
     assert measure.counts(shuffled, held_out=("skill-1",)) == found
-    assert found["loss"][measure.TRAINED]["n"] == 100 * (len(measure.BUCKETS) - 1)
+    assert found["loss"][measure.TRAINED]["n"] == 100 * (len(measure.ROWS) - 1)
     assert found["loss"][measure.TRAINED]["high"] < 1 < found["loss"][measure.REPLAY]["low"]
     assert found["skills"][measure.HELD_OUT_SKILL] == asdict(stats.rate(40, 50))

@@ -26,14 +26,19 @@ class Score:
     """By the rule's id; the words of core/rules.py."""
 
 
+def rules_file(row: Row) -> Path:
+    """The rules of the row's skill: where the row says, else beside its SKILL.md."""
+    return Path(row.meta.get("rules") or Path(row.source).with_name("rules.yaml"))
+
+
 def rules_of(row: Row) -> list[Rule]:
-    """The rules beside the row's SKILL.md; UserError where they are missing, broken or out of date."""
+    """The rules of the row's skill; UserError where they are missing, broken or out of date."""
     skill = Path(row.source)
     try:
         text = skill.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise UserError(f"{skill}: no such file; row {row.id} comes from it: make dataset") from None
-    return rules.load(skill.with_name("rules.yaml"), text)
+    return rules.load(rules_file(row), text)
 
 
 def score(row: Row, trace: list[Message]) -> Score:

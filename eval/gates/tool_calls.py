@@ -1,4 +1,4 @@
-"""Does the model make the right call: right tool, arguments valid by schema, values equal; or rightly none?
+"""Does the model make the right calls: right tools, arguments valid by schema, values equal; or rightly none?
 
 Every held-out row is one prompt: its history up to the turn to judge. That is the first of the assistant's,
 but where the row says which turns carry loss it is the last of those: what follows a tool's error.
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from core import toolcalls
 from core.chat import Message, Row, assistant_turns
+from core.toolcalls import ToolCall
 
 
 @dataclass(frozen=True)
@@ -37,14 +38,17 @@ def score(row: Row, answer: str) -> Score:
         if reply.calls:
             return Score(False, f"called {reply.calls[0].name} where no call is due")
         return Score(bool(reply.content), "" if reply.content else "dead turn: neither text nor call")
-    if len(reply.calls) != 1:
-        return Score(False, f"{len(reply.calls)} calls where one is due")
-    call, gold = reply.calls[0], expected[0]["function"]
-    if call.name != gold["name"]:
-        return Score(False, f"wrong tool: {call.name}")
-    faults = toolcalls.faults(call, row.tools)
-    if faults:
-        return Score(False, f"invalid: {faults[0]}")
-    if call.arguments != gold["arguments"]:
-        return Score(False, f"wrong values: {call.arguments}")
+    if len(reply.calls) != len(expected):
+        due = "one is" if len(expected) == 1 else f"{len(expected)} are"
+        return Score(False, f"{len(reply.calls)} calls where {due} due")
+    left = [ToolCall(**one["function"]) for one in expected]
+    for call in reply.calls:
+        if call.name not in {gold.name for gold in left}:
+            return Score(False, f"wrong tool: {call.name}")
+        faults = toolcalls.faults(call, row.tools)
+        if faults:
+            return Score(False, f"invalid: {faults[0]}")
+        if call not in left:
+            return Score(False, f"wrong values: {call.arguments}")
+        left.remove(call)  # calls of one turn have no order
     return Score(True, "")
