@@ -7,12 +7,10 @@ run goes on where it stopped.
 """
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from core import artifacts, chat, config, errors, generate, toolcalls
 from core.chat import Message, Row
@@ -20,8 +18,8 @@ from core.errors import UserError
 from core.render import prompt_text
 from core.settings import ReplaySettings
 from core.toolcalls import ToolCall
-from dataset_builder import endpoint
-from dataset_builder.endpoint import Answer, Endpoint, Question, Refusal
+from dataset_builder import answers, endpoint
+from dataset_builder.endpoint import Answer, Question, Refusal
 
 TRAIN, HELD_OUT = "train.jsonl", "held_out.jsonl"
 RUN_OF_WORDS, FEWEST_WORDS, MOST_REPEATED = 6, 60, 0.5
@@ -44,10 +42,10 @@ def main(words: list[str]) -> int:
         print(f"replay: up to date ({path})")
         return errors.DONE
     train, held_out = divide(chat.read_rows(settings.replay), count, kept_back)
-    answers = path.with_name("replay.answers.jsonl")
+    store = path.with_name("replay.answers.jsonl")
     unanswered = [row for row in held_out if not chat.assistant_turns(row.messages)]
     if settings.endpoint:
-        made = ask_endpoint(train + unanswered, settings, endpoint.connect(settings.endpoint), answers)
+        made = ask_endpoint(train + unanswered, settings, store)
     else:
         made = ask_base(train + unanswered, settings)
     good, dropped = sound(made)
@@ -67,7 +65,7 @@ def main(words: list[str]) -> int:
             chat.write_rows(draft.path / name, rows)
         draft.backend = {"name": settings.endpoint or "base"}
         draft.counts = {"train": len(sides[TRAIN]), "eval": len(sides[HELD_OUT]), "dropped": dict(dropped)}
-    answers.unlink(missing_ok=True)
+    store.unlink(missing_ok=True)
     for reason, number in sorted(dropped.items()):
         print(f"replay: {number} left out: {reason}")
     print(f"replay: {len(sides[TRAIN])} answers to train on, {len(sides[HELD_OUT])} held out ({path})")
@@ -100,32 +98,17 @@ def ask_base(rows: Sequence[Row], settings: ReplaySettings) -> list[tuple[Row, A
 
 
 def ask_endpoint(
-    rows: Sequence[Row], settings: ReplaySettings, server: Endpoint, answers: Path
+    rows: Sequence[Row], settings: ReplaySettings, store: Path
 ) -> list[tuple[Row, Answer | Refusal]]:
-    """The served model's answers; each is appended to the file `answers`, and never asked for again."""
+    """The served model's answers, kept in the file `store` until all are there."""
     assert settings.profile.data is not None
-    limit = settings.profile.data.answer_tokens
-    known = _read_answers(answers)
-    keys = [_key(server.model, row) for row in rows]
-    missing = [i for i, key in enumerate(keys) if key not in known]
-    if len(missing) < len(rows):
-        print(f"replay: {len(rows) - len(missing)} answers of an interrupted run are kept")
+    server, limit = endpoint.connect(settings.endpoint), settings.profile.data.answer_tokens
     questions = [
-        Question(messages=_history(rows[i]), tools=rows[i].tools, max_tokens=limit, seed=int(keys[i][:7], 16))
-        for i in missing
+        Question(messages=_history(row), tools=row.tools, max_tokens=limit, seed=number)
+        for number, row in enumerate(rows)
     ]
-    answers.parent.mkdir(parents=True, exist_ok=True)
-    with answers.open("a", encoding="utf-8") as file:
-
-        def take(number: int, answer: Answer | Refusal) -> None:
-            key = keys[missing[number]]
-            known[key] = answer
-            if isinstance(answer, Answer):
-                file.write(json.dumps({"key": key, **asdict(answer)}, ensure_ascii=False) + "\n")
-                file.flush()
-
-        endpoint.ask_all(server, questions, take, what=f"replay: {server.model} answers")
-    return [(row, known[key]) for row, key in zip(rows, keys, strict=True)]
+    found = answers.ask(server, questions, store, what=f"replay: {server.model} answers")
+    return list(zip(rows, found, strict=True))
 
 
 def sound(answered: Sequence[tuple[Row, Answer | Refusal]]) -> tuple[list[Row], Counter[str]]:
@@ -177,27 +160,6 @@ def _from_text(row: Row, text: str) -> Answer:
             {"type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in reply.calls
         ]
     return Answer(message, "stop")
-
-
-def _key(model: str, row: Row) -> str:
-    asked = json.dumps([model, _history(row), row.tools], sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(asked.encode()).hexdigest()
-
-
-def _read_answers(path: Path) -> dict[str, Answer | Refusal]:
-    """What an interrupted run was told; its last line may be half written and is dropped from the file."""
-    if not path.exists():
-        return {}
-    whole = path.read_bytes()
-    lines = whole[: whole.rfind(b"\n") + 1]
-    if len(lines) < len(whole):
-        with path.open("r+b") as file:
-            file.truncate(len(lines))
-    kept: dict[str, Any] = {}
-    for line in lines.splitlines():
-        one = json.loads(line)
-        kept[one["key"]] = Answer(one["message"], one["finish"])
-    return kept
 
 
 if __name__ == "__main__":
