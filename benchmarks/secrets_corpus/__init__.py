@@ -7,7 +7,8 @@ What is labelled a secret, and what is not (the scrubber can rely on this page):
   Without a prefix of its own a value is one by its context (a key, a header, a sentence that says so).
 - **Placeholders** are not: empty values, words that say what they are (`changeme`, `your-api-key-here`,
   `tu-clave-aqui`), marks (`<TOKEN>`, `xxxx`, `****`, `...`), references to where the value lies (`${VAR}`,
-  `process.env.X`, `!secret x`, `op://…`), keys that a vendor prints in its manual, `user:password@localhost`.
+  `process.env.X`, `!secret x`, `op://…`), what a manual prints: its example keys, `user:password@localhost`,
+  the default login that an image is delivered with (where the password is the user name or says `example`).
 - **What is public by its purpose** is not: hashes and digests, ids, UUIDs, versions, cursors, public keys and
   certificates, fingerprints, integrity hashes, encrypted values, addresses of contracts, base64 of files.
 - **E-mail addresses** are, except at `example.com/org/net` and `ejemplo.com`, `noreply`/`no-reply` boxes,

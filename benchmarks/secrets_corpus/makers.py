@@ -93,18 +93,23 @@ def pem_body(rng: Random, kind: str) -> str:
     starts = {
         "rsa": b"\x30\x82\x04\xa4\x02\x01\x00\x02\x82\x01\x01\x00",
         "ec": b"\x30\x77\x02\x01\x01\x04\x20",
-    }
-    starts |= {
-        "pkcs8": b"\x30\x82\x04\xbe\x02\x01\x00\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00"
-    }
-    starts |= {
+        "pkcs8": b"\x30\x82\x04\xbe\x02\x01\x00\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00",
         "openssh": b"openssh-key-v1\0\0\0\0\x04none\0\0\0\x04none\0\0\0\0\0\0\0\x01\0\0\0\x33",
-        "raw": b"",
+        "cert": b"\x30\x82\x03\x5d\x30\x82\x02\x45\xa0\x03\x02\x01\x02",
     }
-    starts |= {"cert": b"\x30\x82\x03\x5d\x30\x82\x02\x45\xa0\x03\x02\x01\x02"}
-    size = {"ec": 114, "openssh": 340, "raw": 420}.get(kind, 600)
-    body = base64.b64encode(starts[kind] + rng.randbytes(size)).decode()
+    size = {"ec": 114, "openssh": 340}.get(kind, 600)
+    body = base64.b64encode(starts.get(kind, b"") + rng.randbytes(size)).decode()
     return "\n".join(textwrap.wrap(body, 64))
+
+
+def key_block(rng: Random, argument: str) -> str:
+    """A marked private key in PEM or PGP armour: `RSA PRIVATE KEY|rsa` is its label and the kind of body."""
+    label, _, kind = argument.partition("|")
+    body = pem_body(rng, kind)
+    if kind == "pgp":
+        body += "\n=" + _some(rng, "b64", 4)
+    gap = "\n\n" if kind == "pgp" else "\n"
+    return f"⟨-----BEGIN {label}-----⟩{gap}⟦{body}⟧\n⟨-----END {label}-----⟩"
 
 
 def dni(rng: Random, argument: str) -> str:
@@ -175,7 +180,8 @@ MAKERS: dict[str, Maker] = {
     "b64of": b64_of,
     "jwt": jwt,
     "pem": pem_body,
-    "pemline": lambda rng, kind: pem_body(rng, kind).replace("\n", "\\n"),
+    "block": key_block,
+    "pemline": lambda rng, argument: key_block(rng, argument).replace("\n", "\\n"),
     "dni": dni,
     "iban": iban,
     "card": card,
