@@ -1,8 +1,10 @@
 """The rules of a skill that a program can check: `rules.yaml` -> verdicts on what a model did.
 
-The file is a list of rules. Each has an `id`, a `kind` with its keys, and a `quote`, the passage of SKILL.md
-that it comes from, word for word. With `when` it applies only to traces where that selector (see
-core/selectors.py) picks something.
+The file is a list of rules, bare or as `rules` under the header of a draft (`source_sha256` of the SKILL.md
+that it was drafted from, `draft_sha256` of the draft as it was written). Each rule has an `id`, a `kind`
+with its keys, and a `quote`, the passage of SKILL.md that it comes from, word for word; `covers` lists more
+of them. With `when` it applies only to traces where that selector (see core/selectors.py) picks something.
+An entry with `waived: <why>` instead of a kind says that no rule is meant for its quote.
 
 kind            keys                   holds when
 must            what                   `what` is there
@@ -17,30 +19,51 @@ judge           rubric                 never decided here: it takes a reader
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from core import selectors
 from core.chat import Message
 from core.errors import UserError, did_you_mean
 from core.selectors import Event, Selector
+from core.yaml_files import read_yaml, text
 
 HOLDS, BROKEN, NOT_APPLICABLE, NOT_JUDGED = "holds", "broken", "not_applicable", "not_judged"
+WAIVED = "waived"
+HEADER = ("skill", "source_sha256", "draft_sha256", "rules")
 HEADING = re.compile(r"^#{1,6} .*\S", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One rule; `keys` are those of its kind, selectors parsed."""
+    """One rule; `keys` are those of its kind, selectors parsed.
+
+    A waiver has the kind `waived` and says why under the same key.
+    """
 
     id: str
     kind: str
     quote: str
     when: Selector | None
     keys: Mapping[str, Any]
+    covers: tuple[str, ...] = ()
+
+    @property
+    def passages(self) -> tuple[str, ...]:
+        """All of SKILL.md that it stands for, word for word."""
+        return (self.quote, *self.covers)
+
+
+class Line(Protocol):
+    """A line of SKILL.md that binds, as `coverage` sees it."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def force(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -56,23 +79,74 @@ class Finding:
     """Why it is broken, in one line."""
 
 
+AnyLine = TypeVar("AnyLine", bound=Line)
+
+
 def load(path: Path, skill: str | None = None) -> list[Rule]:
     """The rules of a file; with the text of its SKILL.md, every quote must stand in it.
 
     Raises UserError naming file and rule on whatever is not as this module says, and on rules that a model
     which does nothing would keep.
     """
-    entries = _read(path)
-    if not isinstance(entries, list) or not entries:
+    rules = read(path, skill)
+    if not can_be_broken(rules):
+        raise UserError(f"{path}: a model that does nothing keeps these rules; add a must or an order")
+    return rules
+
+
+def read(path: Path, skill: str | None = None) -> list[Rule]:
+    """As `load`, but also rules that only a reader can decide."""
+    if not path.exists():
+        raise UserError(f"{path}: no such file; write the skill's rules, or make rules to draft them")
+    content = read_yaml(path)
+    if isinstance(content, dict):
+        unknown = next((key for key in content if key not in HEADER), None)
+        if unknown is not None:
+            hint = did_you_mean(str(unknown), HEADER)
+            raise UserError(f"{path}: unknown key {unknown!r}{hint}; have {', '.join(HEADER)}")
+        content = content.get("rules")
+    elif not content:
+        content = None
+    if not isinstance(content, list):
         raise UserError(f"{path}: expected a list of rules, `- id: ...`; see examples/skills/*/rules.yaml")
-    rules = [_rule(entry, f"{path}: rule {number}", skill) for number, entry in enumerate(entries, 1)]
+    rules = [_rule(entry, f"{path}: rule {number}", skill) for number, entry in enumerate(content, 1)]
     ids = [rule.id for rule in rules]
     twice = next((one for one in ids if ids.count(one) > 1), None)
     if twice:
         raise UserError(f"{path}: rule {twice} is there twice; rename one of them")
-    if not any(finding.verdict == BROKEN for finding in check(rules, [], "")):
-        raise UserError(f"{path}: a model that does nothing keeps these rules; add a must or an order")
     return rules
+
+
+def location(skill: Path, name: str, drafts: Path) -> Path:
+    """Where the rules of a SKILL.md are: `rules.yaml` beside it, else the draft `<name>.yaml`."""
+    beside = skill.with_name("rules.yaml")
+    return beside if beside.exists() else drafts / f"{name}.yaml"
+
+
+def can_be_broken(rules: Sequence[Rule]) -> bool:
+    """Whether a model that does nothing breaks one of the rules."""
+    return any(finding.verdict == BROKEN for finding in check(rules, [], ""))
+
+
+def gone(rule: Rule, skill: str) -> list[str]:
+    """The passages of a rule that do not stand in the text of SKILL.md (any more)."""
+    return [passage for passage in rule.passages if passage not in skill]
+
+
+def coverage(rules: Sequence[Rule], lines: Iterable[AnyLine]) -> list[AnyLine]:
+    """The lines that neither a rule nor a waiver speaks of.
+
+    A line is covered by a passage that stands in it or that it stands in, and a heading of the report
+    template by `final_sections` as well.
+    """
+    passages = [passage for rule in rules for passage in rule.passages]
+    sections = [heading for rule in rules for heading in rule.keys.get("sections", ())]
+    return [
+        line
+        for line in lines
+        if not any(passage in line.text or line.text in passage for passage in passages)
+        and not (line.force == "section" and line.text in sections)
+    ]
 
 
 def check(rules: Sequence[Rule], trace: Sequence[Message], request: str) -> list[Finding]:
@@ -80,6 +154,8 @@ def check(rules: Sequence[Rule], trace: Sequence[Message], request: str) -> list
     events = selectors.events(trace, request)
     findings = []
     for rule in rules:
+        if rule.kind == WAIVED:
+            continue
         if rule.when and not rule.when.pick(events):
             findings.append(Finding(rule.id, NOT_APPLICABLE))
         else:
@@ -159,7 +235,7 @@ def _final_sections(keys: Mapping[str, Any], events: Sequence[Event]) -> _Answer
     return _HOLDS
 
 
-def _judge(keys: Mapping[str, Any], events: Sequence[Event]) -> _Answer:
+def _undecided(keys: Mapping[str, Any], events: Sequence[Event]) -> _Answer:
     return NOT_JUDGED, None, ""
 
 
@@ -171,13 +247,14 @@ def _rule(entry: Any, where: str, skill: str | None) -> Rule:
     if not isinstance(entry, dict):
         raise UserError(f"{where}: expected `key: value` lines, got {entry!r}")
     if "id" in entry:
-        where = f"{where} ({_text(entry['id'], f'{where}: id')})"
-    kind = entry.get("kind")
+        where = f"{where} ({text(entry['id'], f'{where}: id')})"
+    kind = WAIVED if WAIVED in entry and "kind" not in entry else entry.get("kind")
     if kind not in KINDS:
         hint = did_you_mean(str(kind), KINDS)
         raise UserError(f"{where}: unknown kind {kind!r}{hint}; have {', '.join(KINDS)}")
-    needed = ("id", "kind", "quote", *KINDS[kind].needed)
-    allowed = (*needed, *KINDS[kind].optional, "when")
+    common = ("id", "quote") if kind == WAIVED else ("id", "kind", "quote")
+    needed = (*common, *KINDS[kind].needed)
+    allowed = (*needed, *KINDS[kind].optional, "covers", *(() if kind == WAIVED else ("when",)))
     for key in entry:
         if key not in allowed:
             hint = did_you_mean(str(key), allowed)
@@ -189,16 +266,18 @@ def _rule(entry: Any, where: str, skill: str | None) -> Rule:
     if kind == "count" and not entry.keys() & {"min", "max"}:
         raise UserError(f"{where}: count needs min, max or both; add one")
     parsed = {key: _PARSERS[key](value, f"{where}: {key}") for key, value in entry.items()}
-    if skill is not None and parsed["quote"] not in skill:
-        raise UserError(f"{where}: quote {parsed['quote']!r} is not in SKILL.md; copy it word for word")
-    own = {key: value for key, value in parsed.items() if key in KINDS[kind].needed + KINDS[kind].optional}
-    return Rule(id=parsed["id"], kind=kind, quote=parsed["quote"], when=parsed.get("when"), keys=own)
-
-
-def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise UserError(f"{where}: expected a text, got {value!r}; put it in quotes")
-    return value.strip()
+    rule = Rule(
+        id=parsed["id"],
+        kind=kind,
+        quote=parsed["quote"],
+        when=parsed.get("when"),
+        keys={key: parsed[key] for key in (*KINDS[kind].needed, *KINDS[kind].optional) if key in parsed},
+        covers=tuple(parsed.get("covers", ())),
+    )
+    missing = [] if skill is None else gone(rule, skill)
+    if missing:
+        raise UserError(f"{where}: quote {missing[0]!r} is not in SKILL.md; copy it word for word")
+    return rule
 
 
 def _number(value: Any, where: str) -> int:
@@ -217,21 +296,10 @@ def _list_of(parse: Callable[[Any, str], Any]) -> Callable[[Any, str], list[Any]
 
 
 def _heading(value: Any, where: str) -> str:
-    heading = _text(value, where)
+    heading = text(value, where)
     if not HEADING.fullmatch(heading):
         raise UserError(f"{where}: {heading!r} is no Markdown heading; write it as '## Title'")
     return heading
-
-
-def _read(path: Path) -> Any:
-    import yaml
-
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; write the skill's rules, see examples/skills/*/") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not YAML in UTF-8 ({' '.join(str(error).split())}); mend it") from None
 
 
 @dataclass(frozen=True)
@@ -249,12 +317,16 @@ KINDS = {
     "after": _Kind(_after, ("first", "then"), ("within",)),
     "order": _Kind(_order, ("steps",)),
     "final_sections": _Kind(_final_sections, ("sections",)),
-    "judge": _Kind(_judge, ("rubric",)),
+    "judge": _Kind(_undecided, ("rubric",)),
+    WAIVED: _Kind(_undecided, (WAIVED,)),
 }
+DECIDED = tuple(kind for kind, one in KINDS.items() if one.check is not _undecided)
+"""The kinds that a program decides."""
 _PARSERS: dict[str, Callable[[Any, str], Any]] = {
-    **dict.fromkeys(("id", "kind", "quote", "rubric"), _text),
+    **dict.fromkeys(("id", "kind", "quote", "rubric", WAIVED), text),
     **dict.fromkeys(("what", "since", "first", "then", "when"), selectors.parse),
     **dict.fromkeys(("min", "max", "within"), _number),
     "steps": _list_of(selectors.parse),
     "sections": _list_of(_heading),
+    "covers": _list_of(text),
 }

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError, did_you_mean
+from core.yaml_files import mapping, read_yaml, text
 from dataset_builder.schemas import ToolSchema
 from dataset_builder.values import KINDS
 
@@ -55,13 +56,13 @@ def claim_wordings(
 ) -> None:
     """Note in `places` where each wording stands; UserError where one of them stands already."""
     for split, texts in wordings.items():
-        for text in (one for wording in texts for one in expanded(wording)):
-            other = places.get(text.casefold())
+        for asked in (one for wording in texts for one in expanded(wording)):
+            other = places.get(asked.casefold())
             if other:
                 raise UserError(
-                    f"{path}: {text!r} stands in {owner}{split} and in {other}; reword one of them"
+                    f"{path}: {asked!r} stands in {owner}{split} and in {other}; reword one of them"
                 )
-            places[text.casefold()] = f"{owner}{split}"
+            places[asked.casefold()] = f"{owner}{split}"
 
 
 def expanded(wording: str) -> list[str]:
@@ -74,48 +75,6 @@ def expanded(wording: str) -> list[str]:
 def one_of(wording: str, rng: random.Random) -> str:
     """One of the texts that a wording stands for."""
     return ALTERNATIVES.sub(lambda match: rng.choice(match[1].split("|")), wording)
-
-
-def read_text(path: Path) -> str:
-    """The content of a text file; UserError where it is missing or not UTF-8."""
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; correct the path") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path}: not UTF-8; save it as UTF-8 text") from None
-
-
-def read_yaml(path: Path) -> Any:
-    """The content of a YAML file; UserError where it is missing or broken."""
-    return parse_yaml(read_text(path), path)
-
-
-def parse_yaml(content: str, path: Path, first_line: int = 1) -> Any:
-    """YAML that starts at `first_line` of `path`; UserError with the line where it is broken."""
-    import yaml
-
-    try:
-        return yaml.safe_load(content)
-    except yaml.MarkedYAMLError as error:
-        line = first_line + (error.problem_mark.line if error.problem_mark else 0)
-        raise UserError(f"{path}:{line}: broken YAML ({error.problem}); quote or mend that line") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"{path}: broken YAML ({' '.join(str(error).split())}); mend it") from None
-
-
-def mapping(value: Any, where: str) -> dict[str, Any]:
-    """`value` as a non-empty mapping from texts; UserError otherwise."""
-    if not isinstance(value, dict) or not value or not all(isinstance(key, str) for key in value):
-        raise UserError(f"{where}: expected `name: value` lines, got {value!r}")
-    return value
-
-
-def text(value: Any, where: str) -> str:
-    """`value` as a text that is not blank; UserError otherwise."""
-    if not isinstance(value, str) or not value.strip():
-        raise UserError(f"{where}: expected a text, got {value!r}; put it in quotes")
-    return value.strip()
 
 
 def kinds(value: Any, where: str) -> dict[str, str]:
@@ -180,7 +139,7 @@ def _tool_requests(
         raise UserError(f"{where}: values make no valid call, {fault}; correct the slots or their kinds")
     wordings = wordings_by_split(entry, SPLITS, where)
     for split, texts in wordings.items():
-        for wording in (one for text in texts for one in expanded(text)):
+        for wording in (one for written in texts for one in expanded(written)):
             _check_slots(wording, values, tools[name].required, f"{where}: {split}")
     return ToolRequests(server=server, tool=tool, values=values, wordings=wordings)
 

@@ -1,34 +1,35 @@
 """Skills (`<name>/SKILL.md`) and their scenarios (`scenario.yaml` beside it): demonstrations to learn from.
 
-A skill follows the specification of agentskills.io; the keys that Claude Code adds to it are let through.
+Whatever Claude Code loads is read: its keys beside those of agentskills.io, plugins' nested folders, a name
+that is not the folder's, a description out of bounds.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from core.errors import UserError, did_you_mean
+from core.yaml_files import mapping, read_yaml, text
+from dataset_builder import front_matter
 from dataset_builder.requests import (
     claim_wordings,
     examples,
     expanded,
     fill,
     kinds,
-    mapping,
-    parse_yaml,
-    read_text,
-    read_yaml,
     slots_in,
-    text,
     wordings_by_split,
 )
 from dataset_builder.schemas import ToolSchema
 
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 NAME_LIMIT, DESCRIPTION_LIMIT = 64, 1024
-FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*$\n?(.*)", re.DOTALL | re.MULTILINE)
+BUNDLED = ("references", "scripts", "assets")
+"""Folders of a skill whose files belong to it; other files do where its text names them."""
+OURS = ("SKILL.md", "rules.yaml", "scenario.yaml")
+SKIPPED = ("node_modules", ".git", ".venv")
 SPLITS = ("train", "dev", "eval")
 SCENARIO_KEYS = ("skill", "values", "requests", "steps", "think", "report")
 STEP_KEYS = ("think", "call", "args", "result")
@@ -40,9 +41,16 @@ class Skill:
 
     name: str
     description: str
+    """With Claude Code's `when_to_use` after it, as its prompts have it."""
     body: str
     """Markdown after the front matter."""
     path: Path
+    body_line: int = 1
+    """Line of the file at which the body begins."""
+    references: tuple[Path, ...] = ()
+    """The files that come with it, sorted."""
+    deviations: tuple[str, ...] = ()
+    """Where it leaves the specification, for people to read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,43 +80,91 @@ class Scenario:
 
 
 def load_skills(directories: Iterable[Path]) -> list[Skill]:
-    """The skills in the subdirectories of `directories`, sorted by name.
+    """The skills anywhere under `directories`, sorted by name; of equal copies the first.
 
-    Raises UserError on a missing directory, one without any skill, a broken skill, a name taken twice.
+    Raises UserError on a directory without any skill, a broken skill, two skills of one name.
     """
     skills: dict[str, Skill] = {}
     for directory in directories:
-        files = sorted(directory.glob("*/SKILL.md"))
+        files = list(skill_files(directory))
         if not files:
             raise UserError(f"SKILLS_DIRS: no <skill>/SKILL.md in {directory}; correct the path")
         for file in files:
             skill = load_skill(file)
-            if skill.name in skills:
-                raise UserError(f"{file}: {skill.name} is also {skills[skill.name].path}; rename one of them")
-            skills[skill.name] = skill
+            other = skills.setdefault(skill.name, skill)
+            if (other.description, other.body) != (skill.description, skill.body):
+                raise UserError(
+                    f"{file}: {skill.name} is also {other.path}; rename one, or leave it out of SKILLS_DIRS"
+                )
     return [skills[name] for name in sorted(skills)]
 
 
+def skill_files(directory: Path, _above: tuple[Path, ...] = ()) -> Iterator[Path]:
+    """Every SKILL.md under a directory, in order of path; none within another skill's folder.
+
+    Links are followed, since that is how skills are shared between projects; a loop of them is left.
+    """
+    real = directory.resolve()
+    if not directory.is_dir() or real in _above:
+        return
+    if (directory / "SKILL.md").is_file():
+        yield directory / "SKILL.md"
+        return
+    for child in sorted(directory.iterdir()):
+        if child.name not in SKIPPED:
+            yield from skill_files(child, (*_above, real))
+
+
 def load_skill(path: Path) -> Skill:
-    """One SKILL.md; UserError where its front matter or its name breaks the specification."""
-    match = FRONT_MATTER.fullmatch(read_text(path))
-    if not match:
-        raise UserError(f"{path}: no front matter; begin with --- lines around name and description")
-    head = mapping(parse_yaml(match[1], path, first_line=2), str(path))
-    name, description = head.get("name"), head.get("description")
-    if not isinstance(name, str) or not NAME.fullmatch(name) or len(name) > NAME_LIMIT:
+    """One SKILL.md; UserError where its front matter is broken or nothing can be its name or description.
+
+    As in Claude Code, what the front matter does not say is the folder's name and the first paragraph.
+    """
+    document = front_matter.read(path)
+    head, body = document.head, document.body
+    named, folder = head.get("name"), path.parent.name
+    name = next((one for one in (named, folder) if _is_name(one)), None)
+    if name is None:
         raise UserError(
-            f"{path}: name {name!r}: expected 1 to {NAME_LIMIT} of a-z, 0-9 and single dashes between them"
+            f"{path}: name {named!r}: expected 1 to {NAME_LIMIT} of a-z, 0-9 and single dashes between them"
         )
-    if name != path.parent.name:
-        raise UserError(f"{path}: name {name!r} is not its directory's, {path.parent.name!r}; rename one")
+    description = head.get("description") or _first_paragraph(body)
     if not isinstance(description, str) or not description.strip():
         raise UserError(f"{path}: description is missing; say when to use the skill and when not")
-    if len(description) > DESCRIPTION_LIMIT:
-        raise UserError(
-            f"{path}: description has {len(description)} characters, at most {DESCRIPTION_LIMIT}; shorten it"
-        )
-    return Skill(name=name, description=description.strip(), body=match[2].strip(), path=path)
+    when = head.get("when_to_use")
+    description = f"{description.strip()} {when.strip() if isinstance(when, str) else ''}".strip()
+    deviations = [
+        (not head, "no front matter"),
+        (bool(head) and named != folder, f"name {named!r} is not its directory's, {folder!r}"),
+        (bool(head) and not head.get("description"), "description is missing"),
+        (
+            len(description) > DESCRIPTION_LIMIT,
+            f"description has {len(description)} characters, at most {DESCRIPTION_LIMIT}",
+        ),
+    ]
+    return Skill(
+        name=name,
+        description=description,
+        body=body,
+        path=path,
+        body_line=document.body_line,
+        references=_references(path.parent, body),
+        deviations=tuple(text for is_so, text in deviations if is_so),
+    )
+
+
+def _is_name(name: Any) -> bool:
+    return isinstance(name, str) and NAME.fullmatch(name) is not None and len(name) <= NAME_LIMIT
+
+
+def _first_paragraph(body: str) -> str:
+    return re.sub(r"^#.*$", "", body, flags=re.MULTILINE).strip().partition("\n\n")[0]
+
+
+def _references(folder: Path, body: str) -> tuple[Path, ...]:
+    names = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    own = {name: path for name, path in names.items() if name not in OURS}
+    return tuple(own[n] for n in sorted(own) if n.startswith(tuple(f"{b}/" for b in BUNDLED)) or n in body)
 
 
 def load_scenario(skill: Skill, tools: Mapping[str, ToolSchema]) -> Scenario | None:

@@ -1,5 +1,6 @@
 """The language of rules: what each kind and selector means, and what a mistake in a file is told."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,17 @@ def test_when_and_since_limit_where_a_rule_applies(tmp_path: Path) -> None:
         ([{**MUST, "what": {"args": {"x": {"im": "user"}}}}], "expected {in: <sources>}"),
         ([{**MUST, "what": {"args": {"x": {"in": "usr"}}}}], "unknown source 'usr'; have user, result"),
         ([MUST, MUST], "rule m is there twice; rename one"),
+        ([{**MUST, "covers": ["q", "other"]}], "quote 'other' is not in SKILL.md; copy it word for word"),
+        ([{**MUST, "covers": "q"}], "covers: expected a list, got 'q'"),
+        ([MUST, {"id": "w", "quote": "q", "waived": " "}], "rule 2 (w): waived: expected a text"),
+        (
+            [MUST, {"id": "w", "quote": "q", "waived": "y", "when": {"say": "x"}}],
+            "unknown key 'when'; waived has",
+        ),
+        (
+            [MUST, {"id": "w", "kind": "judge", "quote": "q", "waived": "y"}],
+            "unknown key 'waived'; judge has",
+        ),
         ([{**MUST, "kind": "count"}], "count needs min, max or both"),
         ([{**MUST, "kind": "count", "max": -1}], "max: expected a number from 0 up, got -1"),
         ([{**MUST, "kind": "never"}], "a model that does nothing keeps these rules; add a must"),
@@ -207,8 +219,65 @@ def test_a_broken_file_says_what_and_where(tmp_path: Path, entries: list[Any], m
 
 def test_a_missing_file_and_broken_yaml_are_one_line_each(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
-    with pytest.raises(UserError, match="no such file; write the skill's rules"):
+    with pytest.raises(UserError, match="no such file; write the skill's rules, or make rules"):
         rules.load(file)
     file.write_text("- {id: m\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"^[^\n]+not YAML in UTF-8 [^\n]+; mend it$"):
+    with pytest.raises(
+        UserError, match=r"^[^\n]+rules\.yaml:2: broken YAML [^\n]+; quote or mend that line$"
+    ):
         rules.load(file)
+    file.write_bytes("- id: caña\n".encode("latin-1"))
+    with pytest.raises(UserError, match="not UTF-8; save it"):
+        rules.load(file)
+
+
+@dataclass(frozen=True)
+class Line:
+    text: str
+    force: str = "must"
+
+
+def test_every_line_is_covered_by_a_passage_a_waiver_or_a_section(tmp_path: Path) -> None:
+    skill = "Paso uno.\nPaso dos, con cuidado.\nNUNCA tres\n  seguidos.\n## A\nCuatro."
+    found = load(
+        tmp_path,
+        {**MUST, "quote": "Paso uno.", "covers": ["con cuidado"]},
+        {"id": "f", "kind": "final_sections", "quote": "Paso uno.", "sections": ["## A"]},
+        {"id": "w", "quote": "NUNCA tres\n  seguidos.", "waived": "nobody does"},
+        skill=skill,
+    )
+    lines = [Line("Paso uno."), Line("Paso dos, con cuidado."), Line("NUNCA tres"), Line("## A", "section")]
+    assert rules.coverage(found, [*lines, Line("Cuatro."), Line("## A")]) == [Line("Cuatro."), Line("## A")]
+    for left in range(3):
+        rest = [rule for number, rule in enumerate(found) if number != left]
+        assert rules.coverage(rest, lines) == [[lines[1]], [lines[3]], [lines[2]]][left]
+    assert [rules.gone(rule, "Paso uno.") for rule in found] == [
+        ["con cuidado"],
+        [],
+        ["NUNCA tres\n  seguidos."],
+    ]
+    assert [one.rule for one in rules.check(found, [], "")] == ["m", "f"]
+
+
+def test_a_draft_s_header_stands_over_the_same_rules(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    header = {"skill": "box", "source_sha256": "0", "draft_sha256": "1"}
+    file.write_text(yaml.safe_dump({**header, "rules": [MUST]}), encoding="utf-8")
+    assert [rule.id for rule in rules.load(file, "q")] == ["m"]
+    file.write_text(yaml.safe_dump({**header, "rules": []}), encoding="utf-8")
+    assert rules.read(file, "q") == []
+    with pytest.raises(UserError, match="a model that does nothing keeps these rules"):
+        rules.load(file, "q")
+    file.write_text(yaml.safe_dump({**header, "rule": [MUST]}), encoding="utf-8")
+    with pytest.raises(
+        UserError, match=r"unknown key 'rule' \(did you mean rules\?\); have skill, source_sha256"
+    ):
+        rules.load(file, "q")
+
+
+def test_rules_beside_the_skill_come_before_a_draft(tmp_path: Path) -> None:
+    skill = tmp_path / "box/SKILL.md"
+    skill.parent.mkdir()
+    assert rules.location(skill, "box", tmp_path / "drafts") == tmp_path / "drafts/box.yaml"
+    skill.with_name("rules.yaml").write_text("[]")
+    assert rules.location(skill, "box", tmp_path / "drafts") == tmp_path / "box/rules.yaml"

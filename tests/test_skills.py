@@ -41,12 +41,68 @@ def write_skill(folder: Path, name: str, head: str, body: str = "Do it.\n") -> P
     return file
 
 
+CLAUDE_CODE_S = """argument-hint: "[fichero]"
+disable-model-invocation: true
+user-invocable: false
+allowed-tools: Bash(git add:*), Read
+model: inherit
+effort: high
+context: fork
+agent: Explore
+paths: ["src/**"]
+license: MIT
+compatibility: claude-code
+metadata: {version: "1"}
+hooks: {PreToolUse: [{matcher: Bash}]}"""
+
+
 def test_a_skill_is_read_with_the_keys_that_claude_code_adds(tmp_path: Path) -> None:
-    head = "name: open-box\ndescription: Opens.\nallowed-tools: Read\nmodel: x\nhooks: {a: [b]}"
+    head = f"name: open-box\ndescription: Opens.\n{CLAUDE_CODE_S}"
     file = write_skill(tmp_path, "open-box", head, "\n# Box\n\n---\n\nOpen it.\n")
-    assert load_skill(file) == Skill(
-        name="open-box", description="Opens.", body="# Box\n\n---\n\nOpen it.", path=file
+    skill = load_skill(file)
+    assert skill == Skill(
+        name="open-box", description="Opens.", body="# Box\n\n---\n\nOpen it.", path=file, body_line=19
     )
+    assert file.read_text(encoding="utf-8").split("\n")[skill.body_line - 1] == "# Box"
+
+
+def test_line_ends_and_a_byte_order_mark_change_nothing(tmp_path: Path) -> None:
+    file = write_skill(tmp_path, "box", "name: box\ndescription: Caña.", "\n# Box\n\n1. Abre.\n")
+    plain, content = load_skill(file), file.read_bytes()
+    for changed in (content.replace(b"\n", b"\r\n"), b"\xef\xbb\xbf" + content):
+        file.write_bytes(changed)
+        assert load_skill(file) == plain
+
+
+def test_bundled_files_are_those_of_its_folders_and_those_it_names(tmp_path: Path) -> None:
+    body = "Read [the guide](guide.md), then run `tools/pack.py`.\n"
+    file = write_skill(tmp_path, "box", "name: box\ndescription: D", body)
+    for name in (
+        "guide.md",
+        "tools/pack.py",
+        "scripts/a.sh",
+        "references/deep/b.md",
+        "notes.txt",
+        "rules.yaml",
+    ):
+        (file.parent / name).parent.mkdir(parents=True, exist_ok=True)
+        (file.parent / name).write_text("x")
+    found = [path.relative_to(file.parent).as_posix() for path in load_skill(file).references]
+    assert found == ["guide.md", "references/deep/b.md", "scripts/a.sh", "tools/pack.py"]
+
+
+def test_what_the_front_matter_does_not_say_is_taken_as_claude_code_takes_it(tmp_path: Path) -> None:
+    said = load_skill(write_skill(tmp_path, "hook-use", "name: Hook Use\ndescription: D\nwhen_to_use: Late."))
+    assert (said.name, said.description) == ("hook-use", "D Late.")
+    assert said.deviations == ("name 'Hook Use' is not its directory's, 'hook-use'",)
+    other = load_skill(write_skill(tmp_path, "bag", "name: box\ndescription: D"))
+    assert (other.name, other.deviations) == ("box", ("name 'box' is not its directory's, 'bag'",))
+    bare = write_skill(tmp_path, "bare", "")
+    bare.write_text("# Bare\n\nDoes little.\nReally.\n\nMore.\n", encoding="utf-8")
+    assert load_skill(bare).description == "Does little.\nReally."
+    assert load_skill(bare).deviations == ("no front matter",)
+    long = load_skill(write_skill(tmp_path, "long", f"name: long\ndescription: {'d' * 1025}"))
+    assert long.deviations == ("description has 1025 characters, at most 1024",)
 
 
 def test_skills_of_several_folders_are_sorted_by_name(tmp_path: Path) -> None:
@@ -55,10 +111,28 @@ def test_skills_of_several_folders_are_sorted_by_name(tmp_path: Path) -> None:
     skills = load_skills([tmp_path / "one", tmp_path / "two"])
     assert [skill.name for skill in skills] == ["a", "b", "c"]
     write_skill(tmp_path / "three", "b", "name: b\ndescription: D")
+    assert [skill.name for skill in load_skills([tmp_path / "one", tmp_path / "three"])] == ["b", "c"]
+    (tmp_path / "three/b/SKILL.md").write_text("---\nname: b\ndescription: E\n---\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"three/b/SKILL\.md: b is also .*one/b/SKILL\.md; rename"):
         load_skills([tmp_path / "one", tmp_path / "three"])
     with pytest.raises(UserError, match=r"no <skill>/SKILL\.md in .*four; correct the path"):
         load_skills([tmp_path / "four"])
+    (tmp_path / "five/empty").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"no <skill>/SKILL\.md in .*five; correct the path"):
+        load_skills([tmp_path / "five"])
+
+
+def test_plugins_nest_their_skills_and_links_are_followed_once(tmp_path: Path) -> None:
+    plugins = tmp_path / "plugins"
+    write_skill(plugins / "git/skills", "commit", "name: commit\ndescription: D")
+    inner = write_skill(plugins / "time/.claude/skills", "meet", "name: meet\ndescription: D")
+    write_skill(inner.parent / "assets", "template", "name: template\ndescription: D")
+    write_skill(plugins / "git/node_modules/x", "dep", "name: dep\ndescription: D")
+    shared = write_skill(tmp_path / "elsewhere", "shared", "name: shared\ndescription: D")
+    (plugins / "shared").symlink_to(shared.parent)
+    (plugins / "git/loop").symlink_to(plugins)
+    assert [skill.name for skill in load_skills([plugins])] == ["commit", "meet", "shared"]
+    assert [skill.name for skill in load_skills([shared.parent])] == ["shared"]
 
 
 @pytest.mark.parametrize(
@@ -68,21 +142,17 @@ def test_skills_of_several_folders_are_sorted_by_name(tmp_path: Path) -> None:
             "name: box\ndescription: Use when: asked",
             "SKILL.md:3: broken YAML (mapping values are not allowed",
         ),
-        ("description: D", "name None: expected 1 to 64"),
-        ("name: 7\ndescription: D", "name 7: expected 1 to 64"),
-        ("name: Box\ndescription: D", "name 'Box': expected 1 to 64"),
-        ("name: a--b\ndescription: D", "name 'a--b': expected 1 to 64"),
-        (f"name: {'a' * 65}\ndescription: D", "expected 1 to 64"),
-        ("name: bag\ndescription: D", "name 'bag' is not its directory's, 'box'"),
+        ("name: box\ndescription: D\nmade: 2026-13-01", "broken YAML (month must be in 1..12)"),
         ("name: box", "description is missing"),
         ("name: box\ndescription: ' '", "description is missing"),
-        (f"name: box\ndescription: {'d' * 1025}", "1025 characters, at most 1024; shorten it"),
+        ("name: box\ndescription: [D]", "description is missing"),
         ("", "expected `name: value` lines, got None"),
         ("- name", "expected `name: value` lines, got ['name']"),
+        ("name: [box\ndescription: D", "SKILL.md:3: broken YAML"),
     ],
 )
 def test_a_broken_skill_says_what_is_wrong(tmp_path: Path, head: str, message: str) -> None:
-    file = write_skill(tmp_path, "box", head)
+    file = write_skill(tmp_path, "box", head, "")
     with pytest.raises(UserError) as caught:
         load_skill(file)
     assert str(caught.value).startswith(str(file))
@@ -92,12 +162,15 @@ def test_a_broken_skill_says_what_is_wrong(tmp_path: Path, head: str, message: s
 
 def test_a_file_that_is_no_skill_is_refused(tmp_path: Path) -> None:
     file = write_skill(tmp_path, "box", "name: box\ndescription: D")
-    file.write_text("# Box\n", encoding="utf-8")
-    with pytest.raises(UserError, match="no front matter; begin with ---"):
+    file.write_text("---\nname: box\n\n# Box\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"SKILL\.md:1: the front matter is never closed"):
         load_skill(file)
     file.write_bytes("---\nname: box\ndescription: caña\n---\n".encode("latin-1"))
     with pytest.raises(UserError, match="not UTF-8; save it"):
         load_skill(file)
+    nameless = write_skill(tmp_path, "My Box", "name: Box\ndescription: D")
+    with pytest.raises(UserError, match=r"name 'Box': expected 1 to 64 of a-z"):
+        load_skill(nameless)
 
 
 def scenario() -> dict[str, Any]:
