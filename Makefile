@@ -13,7 +13,19 @@ MCP_CONFIG := examples/mcp.json
 REFRESH :=
 # folders with <skill>/SKILL.md, separated by spaces
 SKILLS_DIRS := examples/skills
-# how your users ask for the tools
+# folders with subagents (<agent>.md), as Claude Code keeps them
+AGENTS_DIRS :=
+# folders with plans that you wrote (.md), for their style and form
+PLANS_DIRS :=
+# folders with transcripts of Claude Code (.jsonl)
+TRANSCRIPTS_DIRS :=
+# values that must not be learnt, NAME=value a line; those of MCP_CONFIG are added
+SECRETS_FILE :=
+# names of your hosts to hide, one a line
+HOSTS_FILE :=
+# findings that you reviewed and allow, `fingerprint  reason` a line
+SECRETS_ALLOWED :=
+# how your users ask for the tools; blank = as the tools' schemas say
 REQUESTS := examples/requests.yaml
 # prompts of what the model already does well, answered anew so that it is not forgotten; blank = the profile's
 REPLAY :=
@@ -21,6 +33,10 @@ REPLAY :=
 ENDPOINT :=
 # training rows by bucket, as in: penpot=300 mcp=800; blank = the profile's
 ROWS :=
+# OpenAI-compatible server whose model words the rows anew; blank = they stay as they are made
+TEACHER :=
+# 1 = the teacher judges every row as well; what it would not imitate is dropped
+JUDGE :=
 # tools in a prompt; blank = the profile's
 TOOLS_SHOWN :=
 # seed of the training rows
@@ -47,9 +63,11 @@ MAX_LENGTH :=
 TRAIN_SEED := 0
 # 1 = train anew over an adapter of other settings
 RETRAIN :=
-# directories of a base, a PEFT adapter and the checkpoint to make of them; blank = the run's
+# directory of the base to merge into, with ADAPTER and MERGED; blank = the run's
 BASE :=
+# directory of the PEFT adapter to merge, whoever trained it; blank = the run's
 ADAPTER :=
+# new directory for the merged checkpoint; blank = the run's
 MERGED :=
 # 1 = before the merge, read base and adapter and compare them with their manifests
 CHECK_BASE :=
@@ -67,6 +85,12 @@ REBUILD :=
 MACHINE :=
 # address of a wheel index with torch's CPU build, for Linux without a GPU; blank = pip's own
 TORCH_INDEX :=
+# seeds of the MiniGPT lab: 0-4 for published figures, 100 and up while developing
+SEEDS := 0 1 2 3 4
+# LoRA ranks of the lab's ablation
+RANKS := 1 2 4 8 16 32
+# what the lab trains: lora (with replay), no-replay (to see what is forgotten), qlora (on an NF4 base)
+METHODS := lora no-replay qlora
 # ---- Machinery ----
 
 SHELL := bash
@@ -85,8 +109,12 @@ PLACE := PROFILE RUN MODELS_DIR
 BASE_SETTINGS := $(PLACE) REBUILD
 VERIFY_SETTINGS := $(PLACE) BACKEND
 SCHEMAS_SETTINGS := $(PLACE) MCP_CONFIG REFRESH
+RULES_SETTINGS := $(PLACE)
 REPLAY_SETTINGS := $(PLACE) REPLAY ENDPOINT ROWS
-DATASET_SETTINGS := $(PLACE) SKILLS_DIRS REQUESTS ROWS TOOLS_SHOWN MAX_LENGTH DATA_SEED EVAL_SEED
+SOURCES_SETTINGS := $(PLACE) SKILLS_DIRS AGENTS_DIRS PLANS_DIRS TRANSCRIPTS_DIRS MCP_CONFIG SECRETS_FILE HOSTS_FILE
+DATASET_SETTINGS := $(PLACE) REQUESTS ROWS TEACHER JUDGE MCP_CONFIG SECRETS_FILE SECRETS_ALLOWED \
+	TOOLS_SHOWN MAX_LENGTH DATA_SEED EVAL_SEED
+VALIDATE_SETTINGS := $(PLACE)
 TRAIN_SETTINGS := $(PLACE) BACKEND LORA_RANK LORA_ALPHA LORA_DROPOUT LEARNING_RATE EPOCHS BATCH_SIZE \
 	MAX_LENGTH TRAIN_SEED RETRAIN
 MERGE_SETTINGS := $(PLACE) BASE ADAPTER MERGED CHECK_BASE
@@ -96,8 +124,12 @@ DEQUANTIZE_SETTINGS := $(PLACE)
 DEPLOY_SETTINGS := $(PLACE) DEPLOY_DIR FORCE
 ROLLBACK_SETTINGS := $(PLACE) DEPLOY_DIR
 REPORT_SETTINGS := $(PLACE)
-STAGE_SETTINGS := $(sort $(BASE_SETTINGS) $(VERIFY_SETTINGS) $(SCHEMAS_SETTINGS) $(REPLAY_SETTINGS) $(DATASET_SETTINGS) \
-	$(TRAIN_SETTINGS) $(MERGE_SETTINGS) $(EVAL_SETTINGS) $(QUANTIZE_SETTINGS) $(DEPLOY_SETTINGS))
+ABLATION_SETTINGS := $(PLACE) LORA_RANK LORA_ALPHA LORA_DROPOUT LEARNING_RATE EPOCHS BATCH_SIZE RETRAIN \
+	METHODS SEEDS RANKS
+STAGE_SETTINGS := $(sort $(BASE_SETTINGS) $(VERIFY_SETTINGS) $(SCHEMAS_SETTINGS) $(SOURCES_SETTINGS) \
+	$(REPLAY_SETTINGS) $(DATASET_SETTINGS) \
+	$(TRAIN_SETTINGS) $(MERGE_SETTINGS) $(EVAL_SETTINGS) $(QUANTIZE_SETTINGS) $(DEPLOY_SETTINGS) \
+	$(ABLATION_SETTINGS))
 ENV_SETTINGS := MACHINE TORCH_INDEX
 SETTINGS := $(STAGE_SETTINGS) $(ENV_SETTINGS)
 
@@ -115,8 +147,13 @@ ifneq ($(words $(RUN)),1)
 $(error RUN='$(RUN)': expected one word)
 endif
 
+LAB := $(filter minigpt,$(PROFILE))
+ifneq ($(LAB),)
+include trainer/minigpt/lab.mk
+else
+
 ##@ The chain: each stage builds what it needs first and says when there is nothing to do
-.PHONY: all env base verify schemas replay dataset train merge eval quantize dequantize eval-nvfp4 deploy rollback
+.PHONY: all env base verify schemas sources rules replay dataset validate train merge eval quantize dequantize eval-nvfp4 deploy rollback
 all: deploy report ## everything, from nothing to the checkpoint in production's place, and a report
 
 env: $(ENV) ## install Python packages into .venv and the MCP servers into .venv-mcp
@@ -131,11 +168,20 @@ verify: base ## check the machine and the checkpoint
 schemas: $(ENV) ## ask every MCP server for its tools
 	$(PY) -m dataset_builder.schemas $(call args,$(SCHEMAS_SETTINGS))
 
+rules: schemas sources ## draft the rules of every skill that has none, and show which of its lines they cover
+	$(PY) -m dataset_builder.rules_stage $(call args,$(RULES_SETTINGS))
+
+sources: $(ENV) ## copy skills, agents, plans and transcripts without their secrets
+	$(PY) -m dataset_builder.raw $(call args,$(SOURCES_SETTINGS))
+
 replay: base ## let the current model answer prompts of what it does well already
 	$(PY) -m dataset_builder.replay $(call args,$(REPLAY_SETTINGS))
 
-dataset: base verify schemas replay ## build, check and split the training rows
+dataset: base verify rules replay ## build, check and split the training rows
 	$(PY) -m dataset_builder.build $(call args,$(DATASET_SETTINGS))
+
+validate: $(ENV) ## verify the dataset again, as it lies on the disk
+	$(PY) -m dataset_builder.validate $(call args,$(VALIDATE_SETTINGS))
 
 train: dataset ## train the LoRA adapter; never overwrites one of other settings
 	$(PY) -m trainer.train $(call args,$(TRAIN_SETTINGS))
@@ -161,10 +207,15 @@ deploy: eval-nvfp4 ## put the NVFP4 checkpoint in production's place, if the gat
 rollback: $(ENV) ## put back what was in production's place before
 	$(PY) -m quant.rollback $(call args,$(ROLLBACK_SETTINGS))
 
+endif
+
 ##@ Looking
-.PHONY: report help settings
+.PHONY: ablation report help settings
+ablation: $(if $(LAB),eval,$(ENV)) ## the MiniGPT lab's adapters of every RANKS and SEEDS, compared (PROFILE=minigpt)
+	$(PY) -m trainer.minigpt.ablation $(call args,$(ABLATION_SETTINGS))
+
 report: $(ENV) ## write out/<RUN>/report.html and report.json from what was measured
-	$(PY) -m eval.report $(call args,$(REPORT_SETTINGS))
+	$(if $(LAB),$(PY) -m trainer.minigpt.report $(call args,$(ABLATION_SETTINGS)),$(PY) -m eval.report $(call args,$(REPORT_SETTINGS)))
 
 help: ## this text
 	@awk '/^##@/ {printf "\n%s\n", substr($$0, 5)} \
@@ -182,7 +233,8 @@ settings: $(ENV) ## every setting, its value and where it comes from
 test: $(ENV) ## the tests, in under ten minutes on two cores
 	$(PY) -m pytest -m "not slow"
 
-test-slow: $(ENV) ## the long proofs
+PUBLIC_SERVERS := $(shell sed -n 's/==.*//p' tests/mcp-servers.txt 2>/dev/null)
+test-slow: $(ENV) $(PUBLIC_SERVERS:%=.venv-mcp/%/.complete) ## the long proofs
 	$(PY) -m pytest -m slow
 
 check: $(ENV) ## ruff and pyright
@@ -209,8 +261,15 @@ $(ENV): pyproject.toml constraints.txt core/machine.py $(MCP_SERVERS:%=.venv-mcp
 	.venv/bin/pyright --version
 	@touch $@
 
+define install_server
+@$(NEW_ENOUGH)
+$(PYTHON) -m venv .venv-mcp/$*
+.venv-mcp/$*/bin/python -m pip install -q "$$(grep -E '^(mcp-server-)?$*==' $<)"
+@touch $@
+endef
+
 .venv-mcp/%/.complete: examples/mcp-servers.txt
-	@$(NEW_ENOUGH)
-	$(PYTHON) -m venv .venv-mcp/$*
-	.venv-mcp/$*/bin/python -m pip install -q "$$(grep '^mcp-server-$*==' $<)"
-	@touch $@
+	$(install_server)
+
+$(PUBLIC_SERVERS:%=.venv-mcp/%/.complete): .venv-mcp/%/.complete: tests/mcp-servers.txt
+	$(install_server)

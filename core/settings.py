@@ -72,6 +72,22 @@ class SchemasSettings(RunSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RulesSettings(RunSettings):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourcesSettings(RunSettings):
+    skills_dirs: tuple[Path, ...] = setting(recorded=False)
+    agents_dirs: tuple[Path, ...] = setting((), recorded=False)
+    plans_dirs: tuple[Path, ...] = setting((), recorded=False)
+    transcripts_dirs: tuple[Path, ...] = setting((), recorded=False)
+    mcp_config: Path = setting(recorded=False)
+    secrets_file: str = setting("", recorded=False)
+    hosts_file: str = setting("", recorded=False)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReplaySettings(RunSettings):
     replay: Path = setting(profile="data.replay", recorded=False)
     endpoint: str = setting("")
@@ -80,13 +96,22 @@ class ReplaySettings(RunSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSettings(RunSettings):
-    skills_dirs: tuple[Path, ...] = setting(recorded=False)
-    requests: Path = setting(recorded=False)
+    requests: str = setting("", recorded=False)
     rows: dict[str, int] = setting(profile="data.rows")
+    teacher: str = setting("")
+    judge: bool = setting(False)
+    mcp_config: Path = setting(recorded=False)
+    secrets_file: str = setting("", recorded=False)
+    secrets_allowed: str = setting("", recorded=False)
     tools_shown: int = setting(profile="data.tools_shown", positive=True)
     max_length: int = setting(profile="train.max_length", positive=True)
     data_seed: int = setting()
     eval_seed: int = setting()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidateSettings(RunSettings):
+    pass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,12 +170,31 @@ class ReportSettings(RunSettings):
     pass
 
 
+@dataclass(frozen=True, kw_only=True)
+class AblationSettings(RunSettings):
+    """What every stage of the MiniGPT lab reads; seed, rank and method are recorded a cell."""
+
+    lora_rank: int = setting(profile="lora.rank", recorded=False, positive=True)
+    lora_alpha: int = setting(profile="lora.alpha", positive=True)
+    lora_dropout: float = setting(profile="lora.dropout")
+    learning_rate: float = setting(profile="train.lr", positive=True)
+    epochs: float = setting(profile="train.epochs", positive=True)
+    batch_size: int = setting(profile="train.batch", positive=True)
+    retrain: bool = setting(False, recorded=False)
+    methods: str = setting("lora no-replay qlora", recorded=False)
+    seeds: str = setting("0 1 2 3 4", recorded=False)
+    ranks: str = setting("1 2 4 8 16 32", recorded=False)
+
+
 STAGES: dict[str, type[RunSettings]] = {
     "base": BaseSettings,
     "verify": VerifySettings,
     "schemas": SchemasSettings,
+    "rules": RulesSettings,
+    "sources": SourcesSettings,
     "replay": ReplaySettings,
     "dataset": DatasetSettings,
+    "validate": ValidateSettings,
     "train": TrainSettings,
     "merge": MergeSettings,
     "eval": EvalSettings,
@@ -159,6 +203,7 @@ STAGES: dict[str, type[RunSettings]] = {
     "deploy": DeploySettings,
     "rollback": RollbackSettings,
     "report": ReportSettings,
+    "ablation": AblationSettings,
 }
 
 
