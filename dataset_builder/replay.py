@@ -18,8 +18,10 @@ from core.errors import UserError
 from core.render import prompt_text
 from core.settings import ReplaySettings
 from core.toolcalls import ToolCall
+from core.yaml_files import mapping, read_yaml, text
 from dataset_builder import answers, endpoint
 from dataset_builder.endpoint import Answer, Question, Refusal
+from dataset_builder.requests import expanded
 
 TRAIN, HELD_OUT = "train.jsonl", "held_out.jsonl"
 RUN_OF_WORDS, FEWEST_WORDS, MOST_REPEATED = 6, 60, 0.5
@@ -41,7 +43,7 @@ def main(words: list[str]) -> int:
     if not artifacts.differences(artifacts.read_manifest(path), recorded, inputs):
         print(f"replay: up to date ({path})")
         return errors.DONE
-    train, held_out = divide(chat.read_rows(settings.replay), count, kept_back)
+    train, held_out = divide(read_prompts(settings.replay), count, kept_back)
     store = path.with_name("replay.answers.jsonl")
     unanswered = [row for row in held_out if not chat.assistant_turns(row.messages)]
     if settings.endpoint:
@@ -78,10 +80,38 @@ def load(path: Path) -> tuple[list[Row], list[Row]]:
     return chat.read_rows(path / TRAIN), chat.read_rows(path / HELD_OUT)
 
 
+def read_prompts(path: Path) -> list[Row]:
+    """The prompts of a file: rows (`.jsonl`), or texts by topic (`.yaml`), where `(a|b)` makes two of one.
+
+    Raises UserError where the file is missing or broken, or a text stands in it twice.
+    """
+    if path.suffix == ".jsonl":
+        return chat.read_rows(path)
+    rows: dict[str, Row] = {}
+    for topic, prompts in mapping(read_yaml(path), str(path)).items():
+        where = f"{path}: {topic}"
+        if not isinstance(prompts, list) or not prompts:
+            raise UserError(f"{where}: expected a list of prompts, `- ...`; add at least one")
+        for number, prompt in enumerate(prompts, 1):
+            for asked in expanded(text(prompt, f"{where} {number}")):
+                if asked in rows:
+                    raise UserError(f"{where} {number}: {asked!r} stands there twice; delete one")
+                rows[asked] = Row(
+                    id=f"replay-{len(rows):04d}", bucket="replay", group=f"{topic} {number}", split="train",
+                    messages=[chat.user(asked)], tools=[], source=f"{path}#{topic}",
+                )  # fmt: skip
+    return list(rows.values())
+
+
 def divide(rows: list[Row], train: int, held_out: int) -> tuple[list[Row], list[Row]]:
-    """Which prompts are answered anew for training and which are held out, by a digest of their group."""
+    """Which prompts are answered anew for training and which are held out, by a digest of their group.
+
+    No group is on both sides.
+    """
     order = sorted(rows, key=lambda row: hashlib.sha256(row.group.encode()).digest())
-    return order[:train], [replace(row, split="eval") for row in order[train : train + held_out]]
+    used = {row.group for row in order[:train]}
+    others = [replace(row, split="eval") for row in order[train:] if row.group not in used]
+    return order[:train], others[:held_out]
 
 
 def ask_base(rows: Sequence[Row], settings: ReplaySettings) -> list[tuple[Row, Answer | Refusal]]:

@@ -6,15 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core import chat, config
+from core import chat, config, profile
 from core.chat import Row
 from core.errors import UserError
 from core.settings import ReplaySettings
 from dataset_builder import endpoint, replay
 from dataset_builder.endpoint import Answer, Question, Refusal
+from tests.conftest import ROOT
 from tests.model_server import JSON, completion, echo, serve
 
 PROMPTS = [
@@ -165,6 +167,30 @@ def test_a_token_of_the_environment_is_sent_and_never_shown(monkeypatch: pytest.
         endpoint.ask_all(found, [question], lambda _, answer: got.append(answer), what="ask")
     assert isinstance(got[0], Answer)
     assert "s3cret-value" not in repr(found)
+
+
+def test_prompts_by_topic_are_read_and_two_alike_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.yaml"
+    written = {"código": ["Explica:\n  x = 1\n", "Escribe un (bucle|mapa)"], "lógica": ["¿Cuánto es 2 y 2?"]}
+    file.write_text(yaml.safe_dump(written, sort_keys=False), encoding="utf-8")
+    rows = replay.read_prompts(file)
+    assert [row.messages[0]["content"] for row in rows] == [
+        "Explica:\n  x = 1", "Escribe un bucle", "Escribe un mapa", "¿Cuánto es 2 y 2?",
+    ]  # fmt: skip
+    assert [row.group for row in rows] == ["código 1", "código 2", "código 2", "lógica 1"]
+    train, held_out = replay.divide(rows, 2, 2)
+    assert not {row.group for row in train} & {row.group for row in held_out}
+    file.write_text("a: [hola]\nb: [adiós, hola]\n")
+    with pytest.raises(UserError, match=r"b 2: 'hola' stands there twice"):
+        replay.read_prompts(file)
+
+
+def test_the_prompts_of_the_project_are_enough_for_every_profile() -> None:
+    for name in profile.names():
+        data = profile.load(name).data
+        if data:
+            rows = replay.read_prompts(ROOT / data.replay)
+            assert len(rows) >= data.rows["replay"] + data.eval_rows["replay"], name
 
 
 arguments = st.dictionaries(st.text(min_size=1), st.one_of(st.text(), st.integers(), st.booleans()))

@@ -76,7 +76,7 @@ PROFILE = Profile(
             "errors": 40,
             "replay": 60,
         },
-        replay=Path("examples/replay_prompts.jsonl"),
+        replay=Path("examples/replay_prompts.yaml"),
         skill_prompt="body",
         answer_tokens=4096,
     ),
