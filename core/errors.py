@@ -1,7 +1,8 @@
-"""The two ways a stage can end badly, and the one wrapper that reports them.
+"""The ways a stage can end badly, and the one wrapper that reports them.
 
-A `UserError` is something the user can mend: it is printed as one line and the process exits
-with 2. Anything else is a defect of ours and keeps its traceback.
+A `UserError` is something the user can mend: it is printed as one line and the process exits with 2. A
+`Refused` is a negative verdict on what was made: its findings are printed and the process exits with 1.
+Anything else is a defect of ours and keeps its traceback.
 """
 
 import difflib
@@ -18,6 +19,10 @@ class UserError(Exception):
     """What is wrong, the value seen, what is allowed, and the command that mends it; one line."""
 
 
+class Refused(Exception):
+    """What a stage found that forbids its result, a line each, and how to go on; nothing was written."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """` (did you mean X?)` for the nearest of `known`, else `` (empty)."""
     near = difflib.get_close_matches(word.lower(), [k.lower() for k in known], n=1, cutoff=0.6)
@@ -32,6 +37,9 @@ def run(stage: Callable[[list[str]], int | None]) -> None:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         code = MISTAKE
+    except Refused as verdict:
+        print(verdict, file=sys.stderr)
+        code = NEGATIVE
     except KeyboardInterrupt:
         print("interrupted: nothing was half-written; run the same command again", file=sys.stderr)
         code = MISTAKE

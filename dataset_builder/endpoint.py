@@ -32,6 +32,8 @@ LONGEST_WAIT = 60.0
 class Endpoint:
     """A server and the model that it serves."""
 
+    setting: str
+    """Make's name of the setting that names it."""
     url: str
     """Up to and with `/v1`."""
     model: str
@@ -40,6 +42,9 @@ class Endpoint:
     """The longest that one answer may take."""
     wait: float = 1.0
     """Seconds before the second try; doubled with each more."""
+
+    def __str__(self) -> str:
+        return f"{self.setting}={self.url}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,21 +73,22 @@ class Refusal:
     reason: str
 
 
-def connect(url: str) -> Endpoint:
-    """The server at `url` with the first model that it lists; UserError where there is none."""
+def connect(url: str, setting: str = "ENDPOINT") -> Endpoint:
+    """The server at `url`, with the first model that it lists; UserError naming `setting` where none is."""
     import httpx
 
     url, token = url.rstrip("/"), os.environ.get(TOKEN, "")
+    shown = f"{setting}={url}"
     try:
         response = httpx.get(f"{url}/models", headers=_headers(token), timeout=30.0)
-        _refuse(url, response.status_code)
-        return Endpoint(url=url, model=response.json()["data"][0]["id"], token=token)
+        _refuse(shown, response.status_code)
+        return Endpoint(setting=setting, url=url, model=response.json()["data"][0]["id"], token=token)
     except httpx.InvalidURL:
-        raise UserError(f"ENDPOINT={url}: no address; write http://<host>:<port>/v1") from None
+        raise UserError(f"{shown}: no address; write http://<host>:<port>/v1") from None
     except httpx.HTTPError as error:
-        raise UserError(f"ENDPOINT={url}: no answer ({error or type(error).__name__}); start it") from None
+        raise UserError(f"{shown}: no answer ({error or type(error).__name__}); start it") from None
     except (ValueError, LookupError, TypeError):
-        raise UserError(f"ENDPOINT={url}: lists no models; is this an OpenAI-compatible server?") from None
+        raise UserError(f"{shown}: lists no models; is this an OpenAI-compatible server?") from None
 
 
 def ask_all(
@@ -112,7 +118,7 @@ def ask_all(
         given_up = given_up + 1 if isinstance(answer, _GivenUp) else 0
         if isinstance(answer, _GivenUp) and given_up >= GIVEN_UP_IN_A_ROW:
             raise UserError(
-                f"ENDPOINT={endpoint.url} stopped answering ({answer.reason}); what it answered is kept: "
+                f"{endpoint} stopped answering ({answer.reason}); what it answered is kept: "
                 "start it again, then the same command"
             )
 
@@ -179,12 +185,12 @@ async def _ask(client: "httpx.AsyncClient", endpoint: Endpoint, question: Questi
 
 
 def _read(endpoint: Endpoint, response: "httpx.Response") -> Answer | Refusal:
-    _refuse(endpoint.url, response.status_code)
+    _refuse(str(endpoint), response.status_code)
     try:
         content = response.json()
     except ValueError:
         kind = response.headers.get("content-type", "no content type")
-        raise UserError(f"ENDPOINT={endpoint.url} answers {kind} instead of JSON; correct it") from None
+        raise UserError(f"{endpoint} answers {kind} instead of JSON; correct it") from None
     if response.status_code >= 400:
         return Refusal(f"HTTP {response.status_code}: {_one_line(content)}")
     try:
@@ -194,11 +200,11 @@ def _read(endpoint: Endpoint, response: "httpx.Response") -> Answer | Refusal:
         return Refusal(f"not a chat completion: {_one_line(content)}")
 
 
-def _refuse(url: str, status: int) -> None:
+def _refuse(shown: str, status: int) -> None:
     if status in (401, 403):
-        raise UserError(f"ENDPOINT={url} refused us with HTTP {status}; export {TOKEN}=<its key>")
+        raise UserError(f"{shown} refused us with HTTP {status}; export {TOKEN}=<its key>")
     if status == 404:
-        raise UserError(f"ENDPOINT={url}: HTTP 404; it should end in /v1")
+        raise UserError(f"{shown}: HTTP 404; it should end in /v1")
 
 
 def wire(messages: list[Message]) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from core import errors
-from core.errors import UserError, did_you_mean
+from core.errors import Refused, UserError, did_you_mean
 
 
 def ended(stage: Callable[[list[str]], int | None]) -> int:
@@ -40,6 +40,11 @@ def test_a_stage_gets_the_words_after_its_name(monkeypatch: pytest.MonkeyPatch) 
 def test_a_users_mistake_is_one_line_and_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended(raising(UserError("LORA_RANK=x: expected a whole number"))) == 2
     assert capsys.readouterr() == ("", "error: LORA_RANK=x: expected a whole number\n")
+
+
+def test_a_refusal_is_its_findings_and_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(raising(Refused("row 3: a token\nmend its source"))) == 1
+    assert capsys.readouterr() == ("", "row 3: a token\nmend its source\n")
 
 
 def test_an_interrupt_is_one_line_and_2(capsys: pytest.CaptureFixture[str]) -> None:
