@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from core import artifacts
+
 ROOT = Path(__file__).parent.parent
 CODE = (
     "Makefile",
@@ -85,6 +87,16 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = run_make(made, "merge", "PROFILE=mini")
     assert done.returncode == 0, done.stdout + done.stderr
     return made
+
+
+@pytest.fixture(scope="session")
+def mission_schemas(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A schemas artefact of the mission's five servers, from tests/data/schemas."""
+    path = tmp_path_factory.mktemp("mission") / "schemas"
+    facts = {"profile": "tiny", "run": "tiny", "settings": {}, "inputs": {}}
+    with artifacts.create(path, kind="schemas", **facts) as draft:
+        shutil.copytree(ROOT / "tests/data/schemas", draft.path, dirs_exist_ok=True)
+    return path
 
 
 @pytest.fixture
