@@ -5,6 +5,7 @@ conversation with several user turns becomes several samples: each shows the his
 send it, and trains the assistant turns after its last user message.
 """
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,60 +26,108 @@ class Rendered:
     labels: list[int]
 
 
+def text(messages: list[Message], tools: list[Tool], tokenizer: Any, **how: bool) -> str:
+    """A conversation as the chat template writes it; `how` are the template's own switches.
+
+    Raises RenderError where the template refuses it.
+    """
+    from jinja2 import TemplateError
+
+    try:
+        return str(tokenizer.apply_chat_template(messages, tools=tools or None, tokenize=False, **how))
+    except TemplateError as error:
+        raise RenderError(f"the chat template refuses the conversation ({error})") from None
+
+
 def prompt_text(messages: list[Message], tools: list[Tool], tokenizer: Any) -> str:
     """The text that the server sends for a history whose next turn is the assistant's."""
-    return str(
-        tokenizer.apply_chat_template(
-            messages, tools=tools or None, add_generation_prompt=True, tokenize=False
-        )
-    )
+    return text(messages, tools, tokenizer, add_generation_prompt=True)
 
 
 def render(row: Row, tokenizer: Any) -> list[Rendered]:
     """The training samples of a row, one for each user turn that is followed by a trained assistant turn.
 
     Raises RenderError where the prompt is not a prefix of the rendered conversation, where a token
-    straddles the border of a labelled span, or where no turn is trained.
+    straddles the border of a labelled span, where a turn holds the end-of-turn token before its end, or
+    where no turn is trained.
     """
-    turns = assistant_turns(row.messages)
-    trained = [turns[i] for i in (row.train_turns if row.train_turns is not None else range(len(turns)))]
+    trained = trained_messages(row)
     users = [i for i, message in enumerate(row.messages) if message["role"] == "user"]
     samples = []
     for start, stop in zip(users, [*users[1:], len(row.messages)], strict=True):
         here = [i for i in trained if start < i < stop]
         if here:
-            samples.append(_sample(row.messages[: turns_end(turns, stop)], row.tools, here, tokenizer))
+            end = max(i for i in assistant_turns(row.messages) if i < stop) + 1
+            samples.append(_sample(row.messages[:end], row.tools, here, tokenizer))
     if not samples:
         raise RenderError("no assistant turn is trained")
     return samples
 
 
-def turns_end(turns: list[int], stop: int) -> int:
-    """Position just after the last assistant turn before `stop`."""
-    return max(i for i in turns if i < stop) + 1
+def trained_messages(row: Row) -> list[int]:
+    """Positions of the messages that carry loss."""
+    turns = assistant_turns(row.messages)
+    return [turns[i] for i in (row.train_turns if row.train_turns is not None else range(len(turns)))]
+
+
+def labelled_texts(sample: Rendered, tokenizer: Any) -> list[str]:
+    """What each labelled span decodes to, in order: the turns that the sample trains."""
+    spans = [
+        [label for _, label in run]
+        for labelled, run in itertools.groupby(
+            zip(sample.input_ids, sample.labels, strict=True), key=lambda pair: pair[1] != IGNORE
+        )
+        if labelled
+    ]
+    return [str(tokenizer.decode(span)) for span in spans]
 
 
 def _sample(messages: list[Message], tools: list[Tool], trained: list[int], tokenizer: Any) -> Rendered:
-    def text(upto: int) -> str:
-        return str(tokenizer.apply_chat_template(messages[:upto], tools=tools or None, tokenize=False))
-
-    whole = text(len(messages))
-    encoded = tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True)
-    ids, offsets = encoded["input_ids"], encoded["offset_mapping"]
+    whole = text(messages, tools, tokenizer)
+    encoded = tokenizer(whole, add_special_tokens=False)
+    ids = encoded["input_ids"]
     labels = [IGNORE] * len(ids)
     for turn in trained:
         prompt = prompt_text(messages[:turn], tools, tokenizer)
-        ended = text(turn + 1).rstrip("\n")
+        last_turn = turn + 1 == len(messages)
+        ended = (whole if last_turn else text(messages[: turn + 1], tools, tokenizer)).rstrip("\n")
         if not (whole.startswith(ended) and ended.startswith(prompt)):
             raise RenderError("the prompt is not a prefix of the conversation")
         if not ended.endswith(str(tokenizer.eos_token)):
             raise RenderError("the assistant turn does not end with the end-of-turn token")
-        prompt_ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
-        first = len(prompt_ids)
-        last = next(i for i in range(first, len(ids) + 1) if i == len(ids) or offsets[i][1] > len(ended))
-        if ids[:first] != prompt_ids or offsets[last - 1][1] != len(ended):
+        first, last = _token_after(prompt, encoded, tokenizer), _token_at(encoded, len(ended) - 1) + 1
+        if encoded.token_to_chars(last - 1).end != len(ended):
             raise RenderError("a token straddles the border of the assistant's text")
+        if tokenizer.eos_token_id in ids[first : last - 1]:
+            raise RenderError("the assistant's text holds the end-of-turn token before its end")
         if tokenizer.decode(ids[first:last]) != ended[len(prompt) :]:
             raise RenderError("the labelled tokens do not decode to the assistant's text")
         labels[first:last] = ids[first:last]
     return Rendered(ids, labels)
+
+
+def _token_after(prompt: str, encoded: Any, tokenizer: Any) -> int:
+    """Index of the first token after a prompt that the encoded text begins with.
+
+    RenderError where the prompt by itself has other tokens. A tokenizer first cuts a text at its added
+    tokens (`<|im_start|>`, `<think>`), so that only what follows the prompt's last one can differ.
+    """
+    first = _token_at(encoded, len(prompt))
+    borders = [
+        token
+        for token, added in tokenizer.added_tokens_decoder.items()
+        if not (added.normalized or added.lstrip or added.rstrip or added.single_word)
+    ]
+    ids = encoded["input_ids"]
+    border = next((i for i in range(first - 1, -1, -1) if ids[i] in borders), None)
+    begin, start = (0, 0) if border is None else (border + 1, encoded.token_to_chars(border).end)
+    if ids[begin:first] != tokenizer(prompt[start:], add_special_tokens=False)["input_ids"]:
+        raise RenderError("a token straddles the border of the assistant's text")
+    return first
+
+
+def _token_at(encoded: Any, position: int) -> int:
+    token = encoded.char_to_token(position)
+    if token is None:
+        raise RenderError("a character of the assistant's text has no token")
+    return token

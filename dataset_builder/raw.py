@@ -3,9 +3,11 @@
 Everything after it reads the copies in data/<PROFILE>/raw/, never the originals.
 """
 
+import contextlib
 import hmac
 import json
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 from core import artifacts, config, errors
@@ -72,6 +74,24 @@ def directories(path: Path, kind: str) -> tuple[Path, ...]:
     manifest = artifacts.require(path, "sources")
     count = len(manifest["inputs"][kind]["path"].split())
     return tuple(path / kind / str(number) for number in range(count))
+
+
+def of_originals(text: str, path: Path) -> str:
+    """A text that names the files which the user edits, in place of their copies."""
+    for kind in KINDS:
+        named = artifacts.require(path, "sources")["inputs"][kind]["path"].split()
+        for copy, original in zip(directories(path, kind), named, strict=True):
+            text = text.replace(f"{copy}/", f"{original}/").replace(f"{copy};", f"{original};")
+    return text
+
+
+@contextlib.contextmanager
+def naming_originals(path: Path) -> Iterator[None]:
+    """Within it, a UserError names the user's own files, in place of their copies."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(of_originals(str(error), path)) from None
 
 
 def read_known_values(settings: SourcesSettings) -> dict[str, str]:

@@ -39,7 +39,7 @@ def main(words: list[str]) -> int:
         if not rules.can_be_broken(found):
             lines.append(f"{'':<{width}}  note: {path}: the gate cannot judge by it; add a must or an order")
         faults += faults_in(skill, path, found)
-    print("\n".join(_of_originals(line, sources) for line in lines + faults))
+    print("\n".join(raw.of_originals(line, sources) for line in lines + faults))
     if faults:
         raise UserError(f"{len(faults)} passages of skills and rules that do not match; mend them as said")
     return errors.DONE
@@ -110,14 +110,6 @@ def is_untouched(content: str) -> bool:
     """Whether the rules of a drafted file are those that were written."""
     head, rules_key, body = content.partition(BODY)
     return f"\ndraft_sha256: {_sha256(rules_key.strip() + body)}" in head
-
-
-def _of_originals(text: str, sources: Path) -> str:
-    """A text that names the files which the user edits, in place of their copies."""
-    originals = artifacts.require(sources, "sources")["inputs"]["skills"]["path"].split()
-    for copy, original in zip(raw.directories(sources, "skills"), originals, strict=True):
-        text = text.replace(f"{copy}/", f"{original}/")
-    return text
 
 
 def _counts(skill: Skill, found: Sequence[Rule]) -> str:

@@ -2,15 +2,21 @@
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from core import chat, phrases
 from core.chat import Row, Tool
+from core.rules import Rule
 from dataset_builder import values
+from dataset_builder.agents import Agent
+from dataset_builder.plans import Plan
+from dataset_builder.procedures import Procedure
 from dataset_builder.requests import ToolRequests, one_of, slots_in
-from dataset_builder.schemas import ToolSchema
+from dataset_builder.schemas import ServerInfo, ToolSchema
 from dataset_builder.skills import Scenario, Skill
+from dataset_builder.transcripts import Conversation
 
 SYSTEMS = ("", "", "Eres un asistente útil.", "You are a helpful assistant.")
 
@@ -24,6 +30,19 @@ class Sources:
     tools_shown: int
     skill_prompt: str
     held_out_skills: tuple[str, ...]
+    servers: dict[str, ServerInfo] = field(default_factory=dict)
+    """By name; what they say of themselves."""
+    skills: list[Skill] = field(default_factory=list)
+    procedures: dict[str, Procedure] = field(default_factory=dict)
+    """By skill."""
+    rules: dict[str, list[Rule]] = field(default_factory=dict)
+    """By skill."""
+    drafts: Path = Path("rules")
+    """Where the rules are of skills that have none beside their SKILL.md."""
+    agents: list[Agent] = field(default_factory=list)
+    plans: list[Plan] = field(default_factory=list)
+    conversations: list[Conversation] = field(default_factory=list)
+    """Of the user's transcripts."""
 
 
 @dataclass(frozen=True)

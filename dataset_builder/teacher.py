@@ -59,6 +59,12 @@ def reword(
     return made, kept_back
 
 
+def apart(rows: Sequence[Row], others: Sequence[Row], worded: Sequence[Row]) -> list[Row]:
+    """`worded`, with the row of `rows` back where a request became one of `others`: the other side's."""
+    taken = {request for row in others for request in _requests(row)}
+    return [new if taken.isdisjoint(_requests(new)) else old for old, new in zip(rows, worded, strict=True)]
+
+
 def judge(
     rows: Sequence[Row], server: Endpoint, store: Path, *, what: str = "judge"
 ) -> list[tuple[bool | None, str]]:
@@ -116,6 +122,10 @@ def literals(text: str, row: Row) -> list[str]:
         if not isinstance(item, dict | bool)
     ]
     return [one for one in [*quoted, *values] if one and one in text]
+
+
+def _requests(row: Row) -> set[str]:
+    return {message["content"] for message in row.messages if message["role"] == "user"}
 
 
 def _ask_to_reword(row: Row) -> Question:

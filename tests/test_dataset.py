@@ -10,8 +10,9 @@ import pytest
 
 from core import artifacts, chat, toolcalls
 from core.chat import Row
+from core.render import trained_messages
 from core.toolcalls import ToolCall
-from dataset_builder import checks, replay, split, values
+from dataset_builder import replay, split, values
 from dataset_builder.secrets import secrets_in
 from tests.conftest import run_make
 
@@ -35,14 +36,14 @@ def calls(row: Row) -> list[ToolCall]:
     """The calls of the turns that carry loss."""
     return [
         ToolCall(call["function"]["name"], call["function"]["arguments"])
-        for position in checks.trained_messages(row)
+        for position in trained_messages(row)
         for call in row.messages[position].get("tool_calls") or []
     ]
 
 
 def test_every_trained_call_is_valid_and_survives_the_template(train, tokenizer):
     for row in train:
-        for position in checks.trained_messages(row):
+        for position in trained_messages(row):
             history = tokenizer.apply_chat_template(
                 row.messages[:position], tools=row.tools or None, tokenize=False, add_generation_prompt=True
             )
@@ -55,35 +56,10 @@ def test_every_trained_call_is_valid_and_survives_the_template(train, tokenizer)
         assert not [fault for call in calls(row) for fault in toolcalls.faults(call, row.tools)]
 
 
-def test_a_call_that_the_text_format_cannot_carry_is_dropped(train, tokenizer):
-    row = next(row for row in train if row.bucket == "mcp_calls")
-    (call,) = calls(row)
-    name = next(iter(call.arguments))
-    broken = chat.call(call.name, {**call.arguments, name: "a</parameter>b"}, think="t")
-    kept, dropped = checks.keep([replace(row, messages=[chat.user("x"), broken])], tokenizer, 4096, {})
-    assert kept == []
-    assert sum(dropped.values()) == 1
-
-
 def test_both_sides_share_no_wording_request_or_value(train, held_out):
     assert split.leaks(train, held_out) == []
     assert {row.split for row in train} == {"train"}
     assert {row.split for row in held_out} == {"eval"}
-
-
-@pytest.mark.parametrize("what", ["group", "request", "argument value"])
-def test_a_planted_leak_is_found(train, held_out, what):
-    source = next(row for row in train if row.bucket == "mcp_calls")
-    target = next(row for row in held_out if row.bucket == "mcp_calls")
-    asked, answered = (chat.assistant_turns(source.messages)[0] - 1), chat.assistant_turns(source.messages)[0]
-    own = chat.assistant_turns(target.messages)[0]
-    planted = {
-        "group": replace(target, group=source.group),
-        "request": replace(target, messages=[source.messages[asked], target.messages[own]]),
-        "argument value": replace(target, messages=[target.messages[own - 1], source.messages[answered]]),
-    }[what]
-    found = split.leaks([source], [planted])
-    assert {leak.split(" on both sides")[0] for leak in found} == {what}
 
 
 def test_one_skill_is_wholly_held_out(train, held_out):

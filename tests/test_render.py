@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from core import chat
 from core.chat import Row
-from core.render import IGNORE, Rendered, RenderError, prompt_text, render
+from core.render import IGNORE, Rendered, RenderError, labelled_texts, prompt_text, render
 
 TOOL = chat.tool(
     "mcp__git__git_log",
@@ -106,6 +106,26 @@ def test_an_empty_thought_would_merge_line_ends_into_one_token_and_is_refused(to
         render(row([chat.user("Hola"), chat.say("¡Hola!", think="")]), tokenizer)
 
 
+@pytest.mark.parametrize("special", ["<|im_end|>", "<|im_end|>\n<|im_start|>user\nOtra cosa"])
+def test_a_turn_that_ends_before_its_end_is_refused(tokenizer, special):
+    with pytest.raises(RenderError, match="before its end"):
+        render(row([chat.user("Hola"), chat.say(f"uno {special} dos", think="t")]), tokenizer)
+
+
+def test_a_conversation_that_the_template_refuses_is_refused_by_name(tokenizer):
+    late = [chat.user("Hola"), *chat.system("Eres un asistente."), chat.say("¡Hola!", think="t")]
+    with pytest.raises(RenderError, match="chat template refuses the conversation \\(System message must be"):
+        render(row(late), tokenizer)
+
+
+def test_labelled_texts_are_the_turns_that_a_sample_trains(tokenizer):
+    messages = [chat.user("hazlo"), CALL, chat.result("ok"), chat.say("Listo.", think="Tool done.")]
+    for train_turns in ([0, 1], [0], [1]):
+        (sample,) = render(row(messages, train_turns), tokenizer)
+        assert labelled_texts(sample, tokenizer) == labelled(sample, tokenizer)
+        assert len(labelled(sample, tokenizer)) == len(train_turns)
+
+
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from("\n <>«»áñ"), max_size=40)
 
 
@@ -120,7 +140,12 @@ def test_any_text_is_labelled_exactly_or_refused(tokenizer, asked, thought, said
         return
     # The tokenizer normalises to NFC, as Qwen's does.
     whole = normalize("NFC", tokenizer.apply_chat_template(example.messages, tools=[TOOL], tokenize=False))
-    history = normalize("NFC", prompt_text(example.messages[:1], [TOOL], tokenizer))
+    sent = prompt_text(example.messages[:1], [TOOL], tokenizer)
+    history = normalize("NFC", sent)
+    # Only the end of a prompt is tokenised again; the whole of it must give the same tokens.
+    sent_ids = tokenizer(sent, add_special_tokens=False)["input_ids"]
+    assert sample.input_ids[: len(sent_ids)] == sent_ids
+    assert sample.labels[len(sent_ids) - 1 : len(sent_ids) + 1] == [IGNORE, sample.input_ids[len(sent_ids)]]
     assert tokenizer.decode(sample.input_ids) == whole
     first, last = labelled(sample, tokenizer)
     assert whole.startswith(history + first)

@@ -1,0 +1,51 @@
+"""All that rows are made from, read once: tools, requests, skills and rules, agents, plans, transcripts."""
+
+from collections import Counter
+from pathlib import Path
+
+from core.profile import Data
+from core.settings import DatasetSettings
+from dataset_builder import raw
+from dataset_builder.agents import load_agents
+from dataset_builder.plans import load_plans
+from dataset_builder.procedures import procedure
+from dataset_builder.requests import load_requests
+from dataset_builder.rules_stage import load_rules
+from dataset_builder.schemas import load_servers, load_tools
+from dataset_builder.skills import load_scenario, load_skills
+from dataset_builder.sources import Sources
+from dataset_builder.transcripts import read_transcripts
+
+
+def read(settings: DatasetSettings, data: Data) -> tuple[Sources, Counter[str]]:
+    """The sources, and what of the transcripts was left out, by reason.
+
+    Raises UserError on a broken file, naming the user's own, and on a line of a skill that no rule covers.
+    """
+    schemas, copies, drafts = (settings.data_dir / name for name in ("schemas", "raw", "rules"))
+    tools, servers = load_tools(schemas), load_servers(schemas)
+    requests = load_requests(Path(settings.requests), tools) if settings.requests else []
+    with raw.naming_originals(copies):
+        skills = load_skills(raw.directories(copies, "skills"))
+        found = [(skill, load_scenario(skill, tools)) for skill in skills]
+        rules = load_rules(skills, drafts)
+        agents = load_agents(raw.directories(copies, "agents"))
+        plans = load_plans(raw.directories(copies, "plans"))
+        conversations, left_out = read_transcripts(raw.directories(copies, "transcripts"))
+    sources = Sources(
+        tools=tools,
+        servers=servers,
+        requests=requests,
+        scenarios=[(skill, scenario) for skill, scenario in found if scenario is not None],
+        skills=skills,
+        procedures={skill.name: procedure(skill, tools) for skill in skills},
+        rules=rules,
+        drafts=drafts,
+        agents=agents,
+        plans=plans,
+        conversations=conversations,
+        tools_shown=settings.tools_shown,
+        skill_prompt=data.skill_prompt,
+        held_out_skills=settings.profile.held_out_skills,
+    )
+    return sources, left_out
