@@ -16,10 +16,12 @@ from pathlib import Path
 
 from core import artifacts, chat
 from core.chat import Row
-from dataset_builder import page, rulebook, secrets_gate, split
+from dataset_builder import gate, page, split
 from dataset_builder import sources as src
 from dataset_builder.buckets import errors, mcp, negatives, penpot
 from dataset_builder.figures import figures
+from dataset_builder.rulebook import Rulebook
+from dataset_builder.rules_stage import load_rules
 from dataset_builder.schemas import load_servers, load_tools
 from dataset_builder.verification import Verified, verify
 from tests import demonstrations
@@ -52,7 +54,7 @@ def main() -> int:
         )
         train, held_out = rows(sources, "train"), rows(sources, "eval")
         seconds["built"] = time.monotonic() - start
-        book = rulebook.of_skills(demonstrations.SKILLS, Path(place))
+        book = load_rules(demonstrations.SKILLS, Path(place))
         made = verify(
             train,
             held_out,
@@ -61,8 +63,8 @@ def main() -> int:
             sha256={tool.shown_name: tool.sha256 for tool in sources.tools.values()},
             rules_of=book,
             skills=demonstrations.SKILLS,
-            find_secrets=find_secrets,
         )
+        gate.refuse_secrets({"train": made.train, "eval": made.held_out}, tokenizer, None, {})
         seconds["verified and rendered"] = time.monotonic() - start - sum(seconds.values())
         write(Path(place), made, book)
         seconds["written, with the page"] = time.monotonic() - start - sum(seconds.values())
@@ -102,16 +104,7 @@ def rows(sources: src.Sources, side: str) -> list[Row]:
     return calls + skills
 
 
-def find_secrets(rows: list[Row]) -> list[tuple[str, str]]:
-    """The gate's findings in the rows' texts; each schema is read once."""
-    tools = {
-        tool["function"]["name"]: json.dumps(tool, ensure_ascii=False) for row in rows for tool in row.tools
-    }
-    texts = [(row.id, json.dumps(row.messages, ensure_ascii=False)) for row in rows]
-    return [(hit.row, hit.rule) for hit in secrets_gate.scan([*tools.items(), *texts], None, {})]
-
-
-def write(place: Path, made: Verified, book: rulebook.Rulebook) -> None:
+def write(place: Path, made: Verified, book: Rulebook) -> None:
     """The files of the stage."""
     counts = figures(made.train, made.held_out, made.dropped, book)
     chat.write_rows(place / "train.jsonl", split.shuffled(made.train, 0))

@@ -111,7 +111,9 @@ class DatasetSettings(RunSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class ValidateSettings(RunSettings):
-    pass
+    mcp_config: Path = setting(recorded=False)
+    secrets_file: str = setting("", recorded=False)
+    secrets_allowed: str = setting("", recorded=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,10 @@
-"""`make dataset`: rows from schemas, requests, skills and replay; checked, split, written.
+"""`make dataset`: rows from schemas, requests, skills, transcripts and replay; checked, split, written.
 
 The same settings and inputs give the same bytes.
 """
 
 import random
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,107 +13,144 @@ from core.chat import Row
 from core.errors import UserError
 from core.profile import Data
 from core.settings import DatasetSettings
-from dataset_builder import page, raw, replay, rulebook, split
-from dataset_builder import sources as src
-from dataset_builder.buckets import mcp_calls, no_tool, recovery
+from dataset_builder import checks, endpoint, gate, page, raw, reading, replay, rulebook, split, teacher
+from dataset_builder.buckets import (
+    adherence,
+    delegation,
+    mcp,
+    mcp_calls,
+    negatives,
+    no_tool,
+    penpot,
+    recovery,
+    transcripts,
+)
+from dataset_builder.buckets import errors as error_rows
 from dataset_builder.buckets import skills as skill_rows
 from dataset_builder.figures import figures
-from dataset_builder.requests import load_requests
-from dataset_builder.rulebook import Rulebook
-from dataset_builder.schemas import load_tools
-from dataset_builder.skills import Skill, load_scenario, load_skills
+from dataset_builder.sources import Sources
 from dataset_builder.verification import Verified, verify
 
-BUCKETS = {
+Bucket = Callable[[Sources, random.Random, str, int], list[Row]]
+BUCKETS: dict[str, Bucket] = {
     "mcp_calls": mcp_calls.rows,
     "synonyms": mcp_calls.synonyms,
     "skills": skill_rows.rows,
     "no_tool": no_tool.rows,
     "recovery": recovery.rows,
+    "penpot": penpot.rows,
+    "mcp": mcp.rows,
+    "adherence": adherence.rows,
+    "delegation": delegation.rows,
+    "negatives": negatives.rows,
+    "errors": error_rows.rows,
+    "transcripts": transcripts.rows,
 }
+"""First those of the user's own wordings and demonstrations, then those of schemas, skills, transcripts."""
 PUBLISHED_SEEDS = range(100)
 """Seeds below 100 draw the wordings of figures that are published, others those of development."""
 
 
 def main(words: list[str]) -> int:
-    """Build; exit code 0. UserError on a broken source, a secret in a row, a leak between the sides."""
+    """Build; exit code 0, or 1 where the gate finds a secret in a row.
+
+    UserError on a broken source, a leak between the sides, a held-out skill in training.
+    """
     settings = config.parse(DatasetSettings, words)
     profile = settings.profile
     if profile.data is None:
         raise UserError(f"PROFILE={profile.name} has no dataset stage (data is None in its profile)")
-    path, schemas_dir = settings.data_dir / "dataset", settings.data_dir / "schemas"
-    raw_dir, replay_dir = settings.data_dir / "raw", settings.data_dir / "replay"
-    inputs = {
-        "base": artifacts.as_input(settings.base_dir, artifacts.require(settings.base_dir, "base")),
-        "schemas": artifacts.as_input(schemas_dir, artifacts.require(schemas_dir, "schemas")),
-        "sources": artifacts.as_input(raw_dir, artifacts.require(raw_dir, "sources")),
-        "replay": artifacts.as_input(replay_dir, artifacts.require(replay_dir, "replay")),
-    }
-    if settings.requests:
-        sha256 = artifacts.file_sha256(Path(settings.requests))
-        inputs["requests"] = {"path": settings.requests, "sha256": sha256}
+    if settings.judge and not settings.teacher:
+        raise UserError("JUDGE=1 without TEACHER: name the server whose model judges, TEACHER=http://…/v1")
+    path, inputs = settings.data_dir / "dataset", _inputs(settings)
     recorded = config.recorded(settings)
     if not artifacts.differences(artifacts.read_manifest(path), recorded, inputs):
         print(f"dataset: up to date ({path})")
         return errors.DONE
 
-    skills = load_skills(raw.directories(raw_dir, "skills"))
-    book = rulebook.of_skills(skills, settings.data_dir / "rules")
-    sources = _read(settings, profile.data, schemas_dir, skills)
+    from core.generate import load_tokenizer
+
+    sources, left_out = reading.read(settings, profile.data)
+    tokenizer = load_tokenizer(settings.base_dir)
     with artifacts.create(
         path, kind="dataset", profile=profile.name, run=settings.run, settings=recorded, inputs=inputs
     ) as draft:
-        made = _build(settings, profile.data, sources, skills, book)
-        train = split.shuffled(made.train, settings.data_seed)
-        chat.write_rows(draft.path / "train.jsonl", train)
-        chat.write_rows(draft.path / "eval.jsonl", made.held_out)
-        draft.counts = figures(train, made.held_out, made.dropped, book, profile.held_out_skills)
-        content = page.render(profile.name, draft.counts, train, made.held_out, made.dropped)
-        (draft.path / "dataset.html").write_text(content, encoding="utf-8")
+        made = _build(settings, profile.data, sources, tokenizer)
+        sides = {"train.jsonl": split.shuffled(made.train, settings.data_seed), "eval.jsonl": made.held_out}
+        allowed = Path(settings.secrets_allowed) if settings.secrets_allowed else None
+        gate.refuse_secrets(sides, tokenizer, allowed, raw.read_known_values(settings))
+        for name, rows in sides.items():
+            chat.write_rows(draft.path / name, rows)
+        train, held_out = sides.values()
+        book = rulebook.of(sources.rules, sources.tools, sources.servers)
+        draft.counts = figures(train, held_out, made.dropped, book, profile.held_out_skills)
+        draft.counts |= {"transcripts_left_out": dict(left_out)}
+    shown = settings.data_dir / "dataset.html"
+    content = page.render(profile.name, draft.counts, train, held_out, made.dropped)
+    artifacts.write_atomically(shown, content)
     _report(draft.counts, path)
+    print(f"dataset: leaf through it in {shown}")
     return errors.DONE
 
 
-def _read(settings: DatasetSettings, data: Data, schemas_dir: Path, skills: list[Skill]) -> src.Sources:
-    tools = load_tools(schemas_dir)
-    found = [(skill, load_scenario(skill, tools)) for skill in skills]
-    return src.Sources(
-        tools=tools,
-        requests=load_requests(Path(settings.requests), tools) if settings.requests else [],
-        scenarios=[(skill, scenario) for skill, scenario in found if scenario is not None],
-        tools_shown=settings.tools_shown,
-        skill_prompt=data.skill_prompt,
-        held_out_skills=settings.profile.held_out_skills,
-    )
+def _inputs(settings: DatasetSettings) -> dict[str, dict[str, str]]:
+    stages = {"schemas": "schemas", "raw": "sources", "replay": "replay"}
+    places = {target: settings.data_dir / name for name, target in stages.items()}
+    places["base"] = settings.base_dir
+    inputs = {
+        target: artifacts.as_input(place, artifacts.require(place, target))
+        for target, place in places.items()
+    }
+    sources = artifacts.require(settings.data_dir / "raw", "sources")
+    inputs["known values"] = sources["inputs"]["known values"]
+    drafts = settings.data_dir / "rules"
+    inputs["rules"] = {"path": str(drafts), "sha256": artifacts.tree_sha256(drafts)}
+    for name, file in (("requests", settings.requests), ("allowed secrets", settings.secrets_allowed)):
+        if file:
+            inputs[name] = {"path": file, "sha256": artifacts.file_sha256(Path(file))}
+    return inputs
 
 
-def _build(
-    settings: DatasetSettings, data: Data, sources: src.Sources, skills: list[Skill], book: Rulebook
-) -> Verified:
+def _build(settings: DatasetSettings, data: Data, sources: Sources, tokenizer: Any) -> Verified:
     side = "eval" if settings.eval_seed in PUBLISHED_SEEDS else "dev"
     answered, kept_back = replay.load(settings.data_dir / "replay")
     train = _rows(sources, settings.rows, settings.data_seed, "train") + answered
     held_out = _rows(sources, data.eval_rows, settings.eval_seed, side) + kept_back
+    sha256 = {tool.shown_name: tool.sha256 for tool in sources.tools.values()}
+    book = rulebook.of(sources.rules, sources.tools, sources.servers)
+    refused: dict[str, str] = {}
+    if settings.teacher:
 
-    from core.generate import load_tokenizer
+        def sound(rows: Sequence[Row]) -> set[str]:
+            return {row.id for row in checks.keep(rows, sha256=sha256, rules_of=book)[0]}
 
+        server, store = endpoint.connect(settings.teacher, "TEACHER"), settings.data_dir / "teacher.jsonl"
+        train, held_out = teacher.reword_sides(train, held_out, server, store, sound)
+        refused = teacher.judge([*train, *held_out], server, store) if settings.judge else {}
     return verify(
         train,
         held_out,
-        tokenizer=load_tokenizer(settings.base_dir),
+        tokenizer=tokenizer,
         max_length=settings.max_length,
-        sha256={tool.shown_name: tool.sha256 for tool in sources.tools.values()},
+        sha256=sha256,
         rules_of=book,
-        skills=skills,
+        skills=sources.skills,
         held_out_skills=sources.held_out_skills,
+        judge=(lambda row: refused.get(row.id)) if settings.judge else None,
     )
 
 
-def _rows(sources: src.Sources, counts: dict[str, int], seed: int, side: str) -> list[Row]:
+def _rows(sources: Sources, counts: dict[str, int], seed: int, side: str) -> list[Row]:
     rows = []
     for bucket, make in BUCKETS.items():
-        rng = random.Random(f"{seed} {side} {bucket}")
-        rows += make(sources, rng, side, counts.get(bucket, 0))
+        if counts.get(bucket):
+            rng = random.Random(f"{seed} {side} {bucket}")
+            made = make(sources, rng, side, counts[bucket])
+            if len(made) < counts[bucket]:
+                print(
+                    f"dataset: {bucket} ({side}): {len(made)} of {counts[bucket]} rows, for want of sources"
+                )
+            rows += made
     return rows
 
 
@@ -122,6 +160,8 @@ def _report(counts: dict[str, Any], path: Path) -> None:
         print(f"{bucket:<12} {counts['train'].get(bucket, 0):>6} {counts['eval'].get(bucket, 0):>9}")
     for reason, count in counts["dropped"].items():
         print(f"dropped {count}: {reason}")
+    for reason, count in counts["transcripts_left_out"].items():
+        print(f"transcripts: {count} {reason}")
     print(f"dataset: {sum(counts['train'].values())} training rows at {path}")
 
 

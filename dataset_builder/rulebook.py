@@ -1,25 +1,17 @@
-"""Where the rules that rows must hold are read from."""
+"""The rules that rows must hold: those of the skill that they follow, those that their server states."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
-from core import rules
 from core.rules import Rule
-from dataset_builder.skills import Skill
+from dataset_builder import server_rules
+from dataset_builder.schemas import ServerInfo, ToolSchema
 
 Rulebook = Mapping[str, Sequence[Rule]]
 """Rules by the name of the skill or server whose rows must hold them."""
 
 
-def of_skills(skills: Iterable[Skill], drafts: Path) -> dict[str, list[Rule]]:
-    """Rules by skill: `rules.yaml` beside SKILL.md, else `<drafts>/<skill>.yaml`, else none.
-
-    UserError on a file that is no rules file, or whose quotes are not in SKILL.md.
-    """
-    found = {}
-    for skill in skills:
-        beside = skill.path.with_name("rules.yaml")
-        path = beside if beside.exists() else drafts / f"{skill.name}.yaml"
-        if path.exists():
-            found[skill.name] = rules.read(path, skill.path.read_text(encoding="utf-8"))
-    return found
+def of(
+    skills: Mapping[str, list[Rule]], tools: Mapping[str, ToolSchema], servers: Mapping[str, ServerInfo]
+) -> dict[str, list[Rule]]:
+    """The rules of the skills, by skill, and those that the deployed servers state, by server."""
+    return dict(skills) | server_rules.deployed(tools.values(), servers)

@@ -8,7 +8,7 @@ request or the answer, or a report's headings changed.
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from dataset_builder.endpoint import Answer, Endpoint, Question, Refusal
 HEADING = re.compile(r"^#{1,6} .*$", re.MULTILINE)
 FENCED = re.compile(r"```.*?```", re.DOTALL)
 LITERAL = re.compile(r"`[^`\n]+`|«[^»\n]+»|\"[^\"\n]+\"|\d[\d:./-]*\d|\d")
+Sound = Callable[[Sequence[Row]], set[str]]
+"""Rows -> the ids of those that may be kept."""
 MOST_TIMES_LONGER = 4
 MAX_TOKENS = 4096
 
@@ -59,23 +61,35 @@ def reword(
     return made, kept_back
 
 
-def apart(rows: Sequence[Row], others: Sequence[Row], worded: Sequence[Row]) -> list[Row]:
-    """`worded`, with the row of `rows` back where a request became one of `others`: the other side's."""
-    taken = {request for row in others for request in _requests(row)}
-    return [new if taken.isdisjoint(_requests(new)) else old for old, new in zip(rows, worded, strict=True)]
+def reword_sides(
+    train: Sequence[Row], held_out: Sequence[Row], server: Endpoint, store: Path, sound: Sound
+) -> tuple[list[Row], list[Row]]:
+    """Both sides reworded, a row staying as it was where `sound` refuses the new one, or where the new
+    request of a held-out row is one of training."""
+    sides = []
+    for name, rows in (("train", train), ("held out", held_out)):
+        made, kept_back = reword(rows, server, store, what=f"teacher: rows ({name})")
+        fine = sound(made)
+        sides.append([new if new.id in fine else old for old, new in zip(rows, made, strict=True)])
+        kept_back["broken by the new texts"] += len(made) - len(fine)
+        print(
+            "".join(f"teacher: {n} rows ({name}) stay as made: {why}\n" for why, n in kept_back.items()),
+            end="",
+        )
+    taken = {request for row in sides[0] for request in _requests(row)}
+    both = zip(held_out, sides[1], strict=True)
+    return sides[0], [new if taken.isdisjoint(_requests(new)) else old for old, new in both]
 
 
-def judge(
-    rows: Sequence[Row], server: Endpoint, store: Path, *, what: str = "judge"
-) -> list[tuple[bool | None, str]]:
-    """For each row whether the teacher would imitate it and why; None where it gave no verdict."""
+def judge(rows: Sequence[Row], server: Endpoint, store: Path, *, what: str = "judge") -> dict[str, str]:
+    """Why the teacher would not imitate a row, by the row's id; rows without a verdict pass."""
     questions = [_question(JUDGE, {"messages": row.messages, "tools": row.tools}, number=0) for row in rows]
-    verdicts = []
-    for answer in answers.ask(server, questions, store, what=what):
-        found = _object(answer) or {}
-        good = found.get("good")
-        verdicts.append((good if isinstance(good, bool) else None, str(found.get("reason", ""))))
-    return verdicts
+    found = map(_object, answers.ask(server, questions, store, what=what))
+    return {
+        row.id: str(one.get("reason", "no reason given"))
+        for row, one in zip(rows, found, strict=True)
+        if one and one.get("good") is False
+    }
 
 
 def texts_of(row: Row) -> dict[str, str]:

@@ -7,6 +7,7 @@ Arrow, which the trainer goes through, gives back each row as it was.
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from core import artifacts, chat, config, errors
@@ -14,10 +15,11 @@ from core.chat import Row
 from core.progress import Progress
 from core.render import RenderError
 from core.settings import ValidateSettings
-from dataset_builder import checks, duplicates, raw, rulebook, split
+from dataset_builder import checks, duplicates, gate, raw, rulebook, secrets_gate, split
 from dataset_builder.rendering import measured
 from dataset_builder.rulebook import Rulebook
-from dataset_builder.secrets import secrets_in
+from dataset_builder.rules_stage import load_rules
+from dataset_builder.schemas import load_servers, load_tools
 from dataset_builder.skills import load_skills
 
 MOST_LINES = 20
@@ -39,12 +41,15 @@ def main(words: list[str]) -> int:
     settings = config.parse(ValidateSettings, words)
     path = settings.data_dir / "dataset"
     manifest = artifacts.require(path, "dataset")
-    skills = load_skills(raw.directories(settings.data_dir / "raw", "skills"))
 
     from core.generate import load_tokenizer
 
     tokenizer = load_tokenizer(settings.base_dir)
-    book = rulebook.of_skills(skills, settings.data_dir / "rules")
+    schemas = settings.data_dir / "schemas"
+    with raw.naming_originals(settings.data_dir / "raw"):
+        skills = load_skills(raw.directories(settings.data_dir / "raw", "skills"))
+        own = load_rules(skills, settings.data_dir / "rules")
+    book = rulebook.of(own, load_tools(schemas), load_servers(schemas))
     sides = {name: chat.read_rows(path / f"{name}.jsonl") for name in ("train", "eval")}
     found = [
         Violation(name, "manifest", "changed since it was built: make dataset")
@@ -64,7 +69,13 @@ def main(words: list[str]) -> int:
     leaked = split.held_out_skills_in(sides["train"], skills, held_out_skills)
     found += [Violation("training", "held-out skill", leak) for leak in leaked]
     found += faults_between(sides["train"]) + faults_between(sides["eval"])
-    found += [Violation(row, "secret", kind) for rows in sides.values() for row, kind in secrets_in(rows)]
+    allowed = Path(settings.secrets_allowed) if settings.secrets_allowed else None
+    hits = secrets_gate.scan(
+        gate.rendered({f"{name}.jsonl": rows for name, rows in sides.items()}, tokenizer),
+        allowed,
+        raw.read_known_values(settings),
+    )
+    found += [Violation(hit.row, "secret", f"{hit.rule} (fingerprint {hit.fingerprint})") for hit in hits]
     return _report(found, sum(map(len, sides.values())))
 
 

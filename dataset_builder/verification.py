@@ -1,11 +1,11 @@
 """The pipeline that every row goes through before it is written.
 
 format -> schema -> rules -> judge -> near-duplicates (checks.py) -> leaks between the sides (split.py) ->
-secrets -> render and mask (rendering.py). A step drops and counts single rows; a leak or a secret stops the
-build, because its source has to be mended.
+render and mask (rendering.py). A step drops and counts single rows; a leak stops the build, because its
+source has to be mended. What is rendered then passes the gate against secrets (gate.py).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +14,7 @@ from core.errors import UserError
 from dataset_builder import checks, rendering, split
 from dataset_builder.checks import Drop, Judge
 from dataset_builder.rulebook import Rulebook
-from dataset_builder.secrets import secrets_in
 from dataset_builder.skills import Skill
-
-FindSecrets = Callable[[list[Row]], list[tuple[str, str]]]
-"""Rows -> `(row id, kind of secret)` of every finding."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +37,15 @@ def verify(
     skills: Sequence[Skill] = (),
     held_out_skills: Sequence[str] = (),
     judge: Judge | None = None,
-    find_secrets: FindSecrets = secrets_in,
 ) -> Verified:
     """Both sides, verified; arguments as in the steps' own modules.
 
-    UserError on a leak between the sides, a held-out skill in training, a secret.
+    UserError on a leak between the sides, a held-out skill in training.
     """
     train, dropped = checks.keep(train, sha256=sha256, rules_of=rules_of, judge=judge)
     held_out, more = checks.keep(held_out, sha256=sha256, rules_of=rules_of, judge=judge)
     found = split.leaks(train, held_out) + split.held_out_skills_in(train, skills, held_out_skills)
     _refuse([f"{leak}; reword it in its source" for leak in found])
-    found = find_secrets([*train, *held_out])
-    _refuse([f"a secret in row {row}: {kind}; remove it from its source" for row, kind in found])
     train, unfit = rendering.keep(train, tokenizer, max_length)
     held_out, unfit_held_out = rendering.keep(held_out, tokenizer, max_length)
     return Verified(train, held_out, [*dropped, *more, *unfit, *unfit_held_out])

@@ -6,17 +6,17 @@ import pytest
 
 from core import chat, rules
 from core.chat import Row
-from dataset_builder import checks, rulebook
+from dataset_builder import checks
 from dataset_builder.checks import Drop
+from dataset_builder.rulebook import Rulebook
+from dataset_builder.rules_stage import load_rules
 from tests import demonstrations
 from tests.rows import LOG, asked, log, row
 
-BOOK = rulebook.of_skills(demonstrations.SKILLS, demonstrations.ROOT / "none")
+BOOK = load_rules(demonstrations.SKILLS, demonstrations.ROOT / "none")
 
 
-def dropped(
-    *rows: Row, book: rulebook.Rulebook | None = None, judge: checks.Judge | None = None
-) -> list[Drop]:
+def dropped(*rows: Row, book: Rulebook | None = None, judge: checks.Judge | None = None) -> list[Drop]:
     return checks.keep(rows, sha256={}, rules_of=book or {}, judge=judge)[1]
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,29 @@ def test_a_row_whose_meaning_would_change_stays_as_it_was(
     assert kept_back == {fault: len(ROWS)}
 
 
-def test_a_judge_says_yes_no_or_nothing(tmp_path: Path) -> None:
+def test_a_row_that_the_new_texts_break_or_that_comes_to_the_other_side_s_request_stays(
+    tmp_path: Path,
+) -> None:
+    train, held_out = ROWS[:2], [replace(ROWS[2], split="eval")]
+
+    def reply(body, before):
+        texts = json.loads(body["messages"][-1]["content"])["texts"]
+        same = {name: "Los últimos 3 de «web/api», informes 0, 1 y 2" for name in texts if "user" in name}
+        return 200, JSON, completion(json.dumps(texts | same))
+
+    def sound(rows):
+        return {row.id for row in rows} - {ROWS[0].id}
+
+    with serve(reply) as server:
+        made, held = teacher.reword_sides(
+            train, held_out, endpoint.connect(server.url), tmp_path / "teacher.jsonl", sound
+        )
+    assert made[0] == ROWS[0]
+    assert made[1].messages[1]["content"].startswith("Los últimos")
+    assert held == held_out
+
+
+def test_only_a_no_of_the_judge_counts(tmp_path: Path) -> None:
     said = ['{"good": true, "reason": "bien"}', '{"good": false, "reason": "inventa"}', "quizá"]
 
     def reply(body, before):
@@ -110,4 +133,4 @@ def test_a_judge_says_yes_no_or_nothing(tmp_path: Path) -> None:
 
     with serve(reply) as server:
         found = teacher.judge(ROWS, endpoint.connect(server.url), tmp_path / "judge.jsonl")
-    assert found == [(True, "bien"), (False, "inventa"), (None, "")]
+    assert found == {ROWS[1].id: "inventa"}

@@ -14,7 +14,8 @@ import pytest
 from core import artifacts, chat
 from core.chat import Row
 from core.errors import UserError
-from dataset_builder import checks, rendering, rulebook, validate
+from dataset_builder import checks, rendering, validate
+from dataset_builder.rules_stage import load_rules
 from tests import demonstrations
 from tests.rows import asked, row
 
@@ -41,7 +42,7 @@ def built(base_dir: Path, tokenizer, tmp_path_factory: pytest.TempPathFactory) -
     held_out = [
         row(asked("Saca 300 commits", max_count=300, repo_path="x/y"), id="c", split="eval", group="h")
     ]
-    book = rulebook.of_skills(demonstrations.SKILLS, place / "none")
+    book = load_rules(demonstrations.SKILLS, place / "none")
     sides = []
     for rows in (train, held_out):
         kept, dropped = checks.keep(rows, sha256={}, rules_of=book)
