@@ -12,7 +12,8 @@ ROOT = Path(__file__).parents[1]
 STAGES = ("dataset_builder", "trainer", "quant", "eval")
 HEAVY = {"torch", "transformers", "peft", "trl", "datasets", "unsloth", "mcp"}
 HEAVY |= {"llmcompressor", "compressed_tensors"}
-TENSOR_CODE = ("trainer/tiny/", "core/gated_delta.py")
+LAB_MODULES = "batches finetune lora memory model pretrain qlora score".split()
+TENSOR_CODE = ("trainer/tiny/", "core/gated_delta.py", *(f"trainer/minigpt/{n}.py" for n in LAB_MODULES))
 """What is written in torch, and imported only where torch is loaded anyway."""
 MOST_LINES = 400
 
