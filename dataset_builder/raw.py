@@ -12,7 +12,7 @@ from pathlib import Path
 
 from core import artifacts, config, errors
 from core.errors import UserError
-from core.settings import SourcesSettings
+from core.settings import DatasetSettings, SourcesSettings, ValidateSettings
 from dataset_builder.sanitize import Sanitizer
 from dataset_builder.sanitizing.inputs import read_hosts, read_key, read_known
 from dataset_builder.sanitizing.trees import scrub_tree
@@ -94,7 +94,7 @@ def naming_originals(path: Path) -> Iterator[None]:
         raise UserError(of_originals(str(error), path)) from None
 
 
-def read_known_values(settings: SourcesSettings) -> dict[str, str]:
+def read_known_values(settings: SourcesSettings | DatasetSettings | ValidateSettings) -> dict[str, str]:
     """The values that must be found wherever they stand: those of SECRETS_FILE and of MCP_CONFIG."""
     secrets_file = Path(settings.secrets_file) if settings.secrets_file else None
     return read_known(secrets_file, settings.mcp_config)
