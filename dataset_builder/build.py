@@ -28,6 +28,7 @@ from dataset_builder.buckets import (
 from dataset_builder.buckets import errors as error_rows
 from dataset_builder.buckets import skills as skill_rows
 from dataset_builder.figures import figures
+from dataset_builder.sanitizing.inputs import read_key
 from dataset_builder.sources import Sources
 from dataset_builder.verification import Verified, verify
 
@@ -84,6 +85,7 @@ def main(words: list[str]) -> int:
         train, held_out = sides.values()
         book = rulebook.of(sources.rules, sources.tools, sources.servers)
         draft.counts = figures(train, held_out, made.dropped, book, profile.held_out_skills)
+        left_out += transcripts.left_out(sources)
         draft.counts |= {"transcripts_left_out": dict(left_out)}
     shown = settings.data_dir / "dataset.html"
     content = page.render(profile.name, draft.counts, train, held_out, made.dropped)
@@ -114,8 +116,12 @@ def _inputs(settings: DatasetSettings) -> dict[str, dict[str, str]]:
 def _build(settings: DatasetSettings, data: Data, sources: Sources, tokenizer: Any) -> Verified:
     side = "eval" if settings.eval_seed in PUBLISHED_SEEDS else "dev"
     answered, kept_back = replay.load(settings.data_dir / "replay")
+    for skill, why in adherence.unmade(sources).items() if settings.rows.get("adherence") else ():
+        print(f"dataset: adherence: no rows of {skill}: {why}")
     train = _rows(sources, settings.rows, settings.data_seed, "train") + answered
     held_out = _rows(sources, data.eval_rows, settings.eval_seed, side) + kept_back
+    key, known = read_key(settings.data_dir / raw.KEY), raw.read_known_values(settings)
+    train, held_out = gate.hidden(train, key, known), gate.hidden(held_out, key, known)
     sha256 = {tool.shown_name: tool.sha256 for tool in sources.tools.values()}
     book = rulebook.of(sources.rules, sources.tools, sources.servers)
     refused: dict[str, str] = {}
@@ -146,7 +152,7 @@ def _rows(sources: Sources, counts: dict[str, int], seed: int, side: str) -> lis
         if counts.get(bucket):
             rng = random.Random(f"{seed} {side} {bucket}")
             made = make(sources, rng, side, counts[bucket])
-            if len(made) < counts[bucket]:
+            if len(made) < counts[bucket] and bucket != "transcripts":  # of those all are taken
                 print(
                     f"dataset: {bucket} ({side}): {len(made)} of {counts[bucket]} rows, for want of sources"
                 )

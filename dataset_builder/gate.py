@@ -1,16 +1,46 @@
-"""The rendered rows before the gate against secrets: what a model would read of them, and nothing twice."""
+"""The rows before the gate against secrets: the user's own values hidden in every field, the rest scanned."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from core import render
-from core.chat import Row
+from core.chat import Message, Row, Tool
 from core.errors import Refused
 from dataset_builder import secrets_gate
+from dataset_builder.sanitize import Sanitizer
 
 LONG = 200
 """Characters of a line from which it is scanned once only: each tool's schema stands in hundreds of rows."""
+
+
+def hidden(rows: Sequence[Row], key: bytes, known: Mapping[str, str]) -> list[Row]:
+    """The rows with placeholders for the values of `known`, wherever they stand; a call stays valid."""
+    if not known:
+        return list(rows)
+    sanitizer = Sanitizer(key, known=known, libraries=False, rules=False)
+    clean: dict[str, Tool] = {}
+    made = []
+    for row in rows:
+        texts = [json.dumps(tool, ensure_ascii=False) for tool in row.tools]
+        for text, tool in zip(texts, row.tools, strict=True):
+            if text not in clean:
+                clean[text] = sanitizer.scrub_value(tool)
+        tools = [clean[text] for text in texts]
+        schemas = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in row.tools}
+        messages = [_hidden(message, schemas, sanitizer) for message in row.messages]
+        made.append(replace(row, tools=tools, messages=messages))
+    return made
+
+
+def _hidden(message: Message, schemas: Mapping[str, dict[str, Any]], sanitizer: Sanitizer) -> Message:
+    clean = sanitizer.scrub_value(message)
+    for new, old in zip(clean.get("tool_calls") or [], message.get("tool_calls") or [], strict=True):
+        name, arguments = old["function"]["name"], old["function"]["arguments"]
+        new["function"]["arguments"] = sanitizer.scrub_arguments(arguments, schemas.get(name, {}))
+    return clean
 
 
 def refuse_secrets(

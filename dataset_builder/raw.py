@@ -12,7 +12,7 @@ from pathlib import Path
 
 from core import artifacts, config, errors
 from core.errors import UserError
-from core.settings import DatasetSettings, SourcesSettings, ValidateSettings
+from core.settings import DatasetSettings, ReplaySettings, SourcesSettings, ValidateSettings
 from dataset_builder.sanitize import Sanitizer
 from dataset_builder.sanitizing.inputs import read_hosts, read_key, read_known
 from dataset_builder.sanitizing.trees import scrub_tree
@@ -42,11 +42,11 @@ def main(words: list[str]) -> int:
         "path": settings.secrets_file,
         "sha256": hmac.digest(key, hidden, "sha256").hex(),
     }
-    recorded = config.recorded(settings)
+    sanitizer, counts = Sanitizer(key, hosts, known), Counter[str]()
+    recorded = config.recorded(settings) | {"SCRUBBERS": ["rules", *filter(None, [sanitizer.library])]}
     if not artifacts.differences(artifacts.read_manifest(path), recorded, inputs):
         print(f"sources: up to date ({path})")
         return errors.DONE
-    sanitizer, counts = Sanitizer(key, hosts, known), Counter[str]()
     with artifacts.create(
         path,
         kind="sources",
@@ -94,7 +94,10 @@ def naming_originals(path: Path) -> Iterator[None]:
         raise UserError(of_originals(str(error), path)) from None
 
 
-def read_known_values(settings: SourcesSettings | DatasetSettings | ValidateSettings) -> dict[str, str]:
+Settings = SourcesSettings | ReplaySettings | DatasetSettings | ValidateSettings
+
+
+def read_known_values(settings: Settings) -> dict[str, str]:
     """The values that must be found wherever they stand: those of SECRETS_FILE and of MCP_CONFIG."""
     secrets_file = Path(settings.secrets_file) if settings.secrets_file else None
     return read_known(secrets_file, settings.mcp_config)

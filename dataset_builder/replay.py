@@ -19,9 +19,11 @@ from core.render import prompt_text
 from core.settings import ReplaySettings
 from core.toolcalls import ToolCall
 from core.yaml_files import mapping, read_yaml, text
-from dataset_builder import answers, endpoint
+from dataset_builder import answers, endpoint, raw
 from dataset_builder.endpoint import Answer, Question, Refusal
 from dataset_builder.requests import expanded
+from dataset_builder.sanitize import Sanitizer
+from dataset_builder.sanitizing.inputs import read_key
 
 TRAIN, HELD_OUT = "train.jsonl", "held_out.jsonl"
 RUN_OF_WORDS, FEWEST_WORDS, MOST_REPEATED = 6, 60, 0.5
@@ -47,7 +49,11 @@ def main(words: list[str]) -> int:
     store = path.with_name("replay.answers.jsonl")
     unanswered = [row for row in held_out if not chat.assistant_turns(row.messages)]
     if settings.endpoint:
-        made = ask_endpoint(train + unanswered, settings, store)
+        sanitizer = Sanitizer(read_key(settings.data_dir / raw.KEY), known=raw.read_known_values(settings))
+        made = [
+            (row, _scrubbed(answer, sanitizer))
+            for row, answer in ask_endpoint(train + unanswered, settings, store)
+        ]
     else:
         made = ask_base(train + unanswered, settings)
     good, dropped = sound(made)
@@ -180,6 +186,12 @@ def loops(text: str) -> bool:
 def _history(row: Row) -> list[Message]:
     turns = chat.assistant_turns(row.messages)
     return row.messages[: turns[0]] if turns else row.messages
+
+
+def _scrubbed(answer: Answer | Refusal, sanitizer: Sanitizer) -> Answer | Refusal:
+    if isinstance(answer, Refusal):
+        return answer
+    return replace(answer, message=sanitizer.scrub_value(answer.message))
 
 
 def _from_text(row: Row, text: str) -> Answer:

@@ -49,11 +49,15 @@ class Sanitizer:
         hosts: Sequence[str] = (),
         known: Mapping[str, str] | None = None,
         libraries: bool = True,
+        rules: bool = True,
     ) -> None:
-        """`hosts` are names to hide, `known` maps names to values; `libraries=False`: rules alone."""
+        """`hosts` are names to hide, `known` maps names to values.
+
+        `libraries=False`: our own rules alone; `rules=False` as well: the known values alone.
+        """
         self._placeholders = Placeholders(key)
         self._known = KnownValues(known or {})
-        self._rules = Rules(hosts)
+        self._rules = Rules(hosts) if rules else None
         self.library = LIBRARY if libraries and installed(LIBRARY) else ""
         """The library that takes part: it belongs into the manifest, for it decides what is found."""
         self.report = Report()
@@ -104,7 +108,7 @@ class Sanitizer:
         for start, end, spelling in self._known.find(data.raw):
             place = data.characters(start, end)
             yield Finding(*place, _type(spelling.name), "known value", spelling.name, spelling.value)
-        for found in self._rules.find(data):
+        for found in self._rules.find(data) if self._rules else ():
             yield Finding(found.start, found.end, found.type, found.rule, found.service)
         for start, end, rule in FINDERS[self.library](text) if self.library else ():
             if judge.is_secret(text[start:end]):

@@ -1,8 +1,8 @@
 """A teacher model: it words rows as a person would, and judges them. What it may not change is checked.
 
 Rows are made without it, calls first. The teacher rewrites their texts alone: requests, thoughts, answers.
-A rewritten row stays as it was where a text is missing, a value of a call or a quoted name is gone from the
-request or the answer, or a report's headings changed.
+A rewritten row stays as it was where a text is missing, a value of a call or a quoted name is gone, or
+headings, lists or code blocks changed.
 """
 
 import json
@@ -19,6 +19,7 @@ from dataset_builder import answers
 from dataset_builder.endpoint import Answer, Endpoint, Question, Refusal
 
 HEADING = re.compile(r"^#{1,6} .*$", re.MULTILINE)
+ITEM = re.compile(r"^ *(?:[-*]|\d+\.) .*$", re.MULTILINE)
 FENCED = re.compile(r"```.*?```", re.DOTALL)
 LITERAL = re.compile(r"`[^`\n]+`|«[^»\n]+»|\"[^\"\n]+\"|\d[\d:./-]*\d|\d")
 Sound = Callable[[Sequence[Row]], set[str]]
@@ -32,7 +33,7 @@ You get a JSON object: `language`, `conversation` (for your understanding), and 
 Rewrite every text so that it reads as a real person, or a careful assistant, would write it, in `language`:
 - `user`: how a busy colleague asks. Vary the form. Copy every value (paths, names, numbers, code) literally.
 - `think`: the assistant's short private reasoning before it acts: why this tool, where the values come from,
-  which rule applies. At most three sentences.
+  which rule applies. At most three sentences. Copy quoted rules, step numbers and checklists literally.
 - `say`: the assistant's answer. Keep every value, heading, code block and the order of sections literally.
 Do not add facts. Answer with one JSON object that has exactly the keys of `texts`, and nothing else."""
 
@@ -116,11 +117,10 @@ def fault_in(texts: dict[str, Any], row: Row) -> str:
             return "an empty text"
         if len(new) > MOST_TIMES_LONGER * max(len(old), 80):
             return "a text that is far too long"
-        if not name.endswith("think"):
-            if any(literal not in new for literal in literals(old, row)):
-                return "a value is gone"
-            if HEADING.findall(new) != HEADING.findall(old) or FENCED.findall(new) != FENCED.findall(old):
-                return "headings or code blocks changed"
+        if any(literal not in new for literal in literals(old, row)):
+            return "a value is gone"
+        if any(part.findall(new) != part.findall(old) for part in (HEADING, ITEM, FENCED)):
+            return "headings, lists or code blocks changed"
     return ""
 
 

@@ -3,17 +3,19 @@
 import json
 import random
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from core import artifacts, chat, toolcalls
 from core.chat import Row
+from core.errors import Refused
 from core.render import trained_messages
 from core.toolcalls import ToolCall
-from dataset_builder import replay, split, values
-from dataset_builder.secrets import secrets_in
+from dataset_builder import gate, replay, split, values
 from tests.conftest import run_make
 
 
@@ -148,7 +150,7 @@ def test_replay_trains_on_the_base_s_own_words_and_measures_on_the_reference(pro
 @pytest.mark.parametrize(
     "secret", ["ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8", "AKIA" + "IOSFODNN7EXAMPLE"]
 )
-def test_a_secret_in_any_field_of_a_row_is_found_and_not_repeated(train, secret):
+def test_a_secret_in_any_field_of_a_row_is_found_and_not_repeated(train, tokenizer, secret):
     row = next(row for row in train if row.bucket == "mcp_calls")
     (call,) = calls(row)
     name = next(iter(call.arguments))
@@ -156,16 +158,43 @@ def test_a_secret_in_any_field_of_a_row_is_found_and_not_repeated(train, secret)
         "user": [chat.user(f"usa {secret}"), row.messages[-1]],
         "argument": [chat.user("x"), chat.call(call.name, {name: secret}, think="t")],
         "result": [chat.user("x"), row.messages[-1], chat.result(f"token: {secret}")],
+        "reasoning": [chat.user("x"), chat.say("listo", think=f"la clave es {secret}")],
     }
     for place, messages in places.items():
-        found = secrets_in([replace(row, id=place, messages=messages)])
-        assert found, place
-        assert found[0][0] == place
-        assert secret not in str(found)
+        with pytest.raises(Refused) as refused:
+            gate.refuse_secrets(
+                {"train.jsonl": [replace(row, id=place, messages=messages)]}, tokenizer, None, {}
+            )
+        assert str(refused.value).startswith(f"train.jsonl: {place}: ")
+        assert secret not in str(refused.value)
 
 
-def test_clean_rows_raise_no_false_alarm(train):
-    assert secrets_in(train) == []
+def test_clean_rows_raise_no_false_alarm(train, held_out, tokenizer):
+    gate.refuse_secrets({"train.jsonl": train, "eval.jsonl": held_out}, tokenizer, None, {})
+
+
+VALUES = st.text("abcXYZ019 ñ&%/\"'$\\", min_size=8).filter(lambda text: text.strip() == text)
+
+
+@given(value=VALUES)
+def test_a_known_value_is_hidden_in_every_field(value):
+    tool = chat.tool(
+        "mcp__notes__save", f"Saves; token {value}", {"properties": {"text": {"type": "string"}}}
+    )
+    messages = [
+        *chat.system(f"Usa {value}"),
+        chat.user(f"guarda «{value}»"),
+        chat.call("mcp__notes__save", {"text": f"a {value} b"}, think=f"with {value}"),
+        chat.result(json.dumps({"saved": value})),
+        chat.say(f"Guardado {value}.", think="t"),
+    ]
+    row = Row(id="r", bucket="b", group="g", split="train", messages=messages, tools=[tool])
+    (clean,) = gate.hidden([row], b"k" * 32, {"TOKEN": value})
+    assert value not in json.dumps(asdict(clean), ensure_ascii=False)
+    for message in clean.messages:
+        assert "<SECRET:token:" in json.dumps(message)
+    assert gate.hidden([clean], b"k" * 32, {"TOKEN": value}) == [clean]
+    assert gate.hidden([row], b"k" * 32, {}) == [row]
 
 
 def test_a_secret_stops_the_build_and_leaves_the_old_dataset(project, dataset):
@@ -178,7 +207,8 @@ def test_a_secret_stops_the_build_and_leaves_the_old_dataset(project, dataset):
     finally:
         requests.write_text(text)
     assert done.returncode == 2
-    assert "a secret in row mcp_calls-train-" in done.stderr
+    assert "train.jsonl: mcp_calls-train-" in done.stderr
+    assert "fingerprint" in done.stderr
     assert secret not in done.stderr
     assert "Traceback" not in done.stderr
     assert (dataset / "train.jsonl").read_bytes() == before

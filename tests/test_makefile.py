@@ -66,7 +66,8 @@ def test_printed_commands_can_be_pasted(project):
     commands = [line for line in lines if line.startswith(".venv/bin/python -m ")]
     assert [re.findall(r"-m (\S+)", line)[0] for line in commands] == [
         "trainer.base", "quant.production", "trainer.verify", "dataset_builder.schemas",
-        "dataset_builder.replay", "dataset_builder.build", "trainer.train", "quant.merge",
+        "dataset_builder.raw", "dataset_builder.rules_stage", "dataset_builder.replay",
+        "dataset_builder.build", "trainer.train", "quant.merge",
     ]  # fmt: skip
     done = subprocess.run(commands[-1], shell=True, cwd=project, capture_output=True, text=True, check=True)
     assert "merge: up to date" in done.stdout
@@ -76,7 +77,7 @@ def test_a_second_make_does_nothing_and_says_so(project):
     before = {path: path.stat().st_mtime_ns for path in project.glob("*/mini/**/*") if path.is_file()}
     done = run_make(project, "merge", "PROFILE=mini")
     assert done.returncode == 0
-    for stage in ("base", "production", "schemas", "replay", "dataset", "train", "merge"):
+    for stage in ("base", "production", "schemas", "sources", "replay", "dataset", "train", "merge"):
         assert f"{stage}: up to date" in done.stdout
     after = {path: path.stat().st_mtime_ns for path in project.glob("*/mini/**/*") if path.is_file()}
     assert after == before

@@ -33,11 +33,18 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, base_dir: Path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(endpoint, "TRIES", 3)
     chat.write_rows(tmp_path / "prompts.jsonl", PROMPTS)
+    (tmp_path / "mcp.json").write_text("{}", encoding="utf-8")
     real = endpoint.connect
     monkeypatch.setattr(endpoint, "connect", lambda url: replace(real(url), wait=0.01, seconds=0.5))
 
     def stage(url: str) -> int:
-        words = ["PROFILE=tiny", "RUN=r", f"MODELS_DIR={base_dir.parent}", "REPLAY=prompts.jsonl"]
+        words = [
+            "PROFILE=tiny",
+            "RUN=r",
+            f"MODELS_DIR={base_dir.parent}",
+            "REPLAY=prompts.jsonl",
+            "MCP_CONFIG=mcp.json",
+        ]
         settings = config.parse(ReplaySettings, words)
         assert settings.profile.data is not None
         data = replace(settings.profile.data, eval_rows={"replay": 4})

@@ -90,7 +90,7 @@ def test_the_same_rows_are_not_asked_for_again(tmp_path: Path) -> None:
         (lambda texts: texts | {"4 say": texts["4 say"].replace("c0ffee", "ese")}, "a value is gone"),
         (
             lambda texts: texts | {"4 say": texts["4 say"].replace("## Commits", "Commits:")},
-            "headings or code blocks changed",
+            "headings, lists or code blocks changed",
         ),
     ],
 )

@@ -14,12 +14,17 @@ import pytest
 from core import artifacts, chat
 from core.chat import Row
 from core.errors import UserError
-from dataset_builder import checks, rendering, validate
+from dataset_builder import checks, raw, rendering, validate
 from dataset_builder.rules_stage import load_rules
 from tests import demonstrations
 from tests.rows import asked, row
 
-WORDS = ["PROFILE=tiny", "RUN=tiny", "MODELS_DIR=models"]
+WORDS = [
+    "PROFILE=tiny",
+    "RUN=tiny",
+    "MODELS_DIR=models",
+    f"MCP_CONFIG={demonstrations.ROOT}/examples/mcp.json",
+]
 SKILLS = demonstrations.ROOT / "examples/skills"
 RESULT = chat.result("x")
 Entry = dict
@@ -49,9 +54,12 @@ def built(base_dir: Path, tokenizer, tmp_path_factory: pytest.TempPathFactory) -
         kept, unfit = rendering.keep(kept, tokenizer, 4096)
         assert [*dropped, *unfit] == []
         sides.append(kept)
-    skills = {"skills": {"path": "examples/skills", "sha256": ""}}
-    with made(place / "data/tiny/raw", "sources", {}, skills) as draft:
+    named = {kind: {"path": "", "sha256": ""} for kind in raw.KINDS}
+    named["skills"]["path"] = "examples/skills"
+    with made(place / "data/tiny/raw", "sources", {}, named) as draft:
         shutil.copytree(SKILLS, draft.path / "skills/0")
+    with made(place / "data/tiny/schemas", "schemas", {}, {}):
+        pass
     with made(place / "data/tiny/dataset", "dataset", {"MAX_LENGTH": 4096}, {}) as draft:
         chat.write_rows(draft.path / "train.jsonl", sides[0])
         chat.write_rows(draft.path / "eval.jsonl", sides[1])
@@ -135,7 +143,7 @@ def test_a_secret_on_the_disk_is_named_and_not_repeated(built, capsys):
     secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
     code, said = validated(built, capsys, lambda e: e[0]["messages"][0].update(content=f"usa {secret}"))
     assert code == 1
-    assert "mcp-train-00000: secret: " in said
+    assert "train.jsonl: mcp-train-00000: secret: " in said
     assert secret not in said
 
 

@@ -1,4 +1,4 @@
-"""The whole pipeline: single faults are dropped and counted, a leak or a secret stops the build."""
+"""The whole pipeline: single faults are dropped and counted, a leak stops the build."""
 
 from pathlib import Path
 
@@ -57,10 +57,3 @@ def test_a_leak_stops_the_build(tokenizer):
 def test_a_held_out_skill_in_training_stops_the_build(tokenizer):
     with pytest.raises(UserError, match="held-out skill cierre-de-mes is named in row mcp-train-00000"):
         verified(tokenizer, row([*chat.system("# Skill: cierre-de-mes"), *asked()]))
-
-
-def test_a_secret_stops_the_build_and_is_not_repeated(tokenizer):
-    secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
-    with pytest.raises(UserError, match="a secret in row mcp-train-00000") as caught:
-        verified(tokenizer, row(asked(f"usa {secret} y enseña 12 de «web/rubo»")))
-    assert secret not in str(caught.value)

@@ -65,6 +65,7 @@ PROFILE = Profile(
             "delegation": 180,
             "negatives": 200,
             "errors": 150,
+            "transcripts": 1000,
             "replay": 700,
         },
         eval_rows={

@@ -70,7 +70,11 @@ def rows(sources: src.Sources, rng: random.Random, split: str, count: int) -> li
         and (split != "train" or skill.name not in sources.held_out_skills)
     ]
     rng.shuffle(skills)
-    turn = {skill.name: itertools.cycle(KINDS) for skill in skills}
+    # Each skill begins with another kind, so that few rows of many skills still have every kind.
+    turn = {
+        skill.name: itertools.islice(itertools.cycle(KINDS), number % len(KINDS), None)
+        for number, skill in enumerate(skills)
+    }
     barren: set[tuple[str, str]] = set()
     fruitful: set[tuple[str, str]] = set()
     made: list[Row] = []

@@ -1,7 +1,8 @@
 """The user's own conversations: what they asked, with their own tools, cut to whole turns.
 
 A conversation ends before the first turn that cannot be taught: a call to a tool of which no schema is known,
-a turn that ends without an answer. Conversations that share a request or a value stand on one side.
+a turn that ends without an answer. Turns without reasoning, which transcripts often lack, carry no loss.
+Conversations that share a request or a value stand on one side.
 """
 
 import random
@@ -47,19 +48,29 @@ def _row(sources: src.Sources, kept: _Kept, rng: random.Random, split: str, numb
     return src.row(
         "transcripts", number, split, group=conversation.id, system="",
         tools=src.show(sources, list(dict.fromkeys(keys)), rng), messages=kept.messages,
-        source=conversation.source, meta={"kind": "subagent" if conversation.sidechain else "conversation"},
+        train_turns=_thoughtful(kept.messages), source=conversation.source,
+        meta={"kind": "subagent" if conversation.sidechain else "conversation"},
     )  # fmt: skip
 
 
 def _cut(conversation: Conversation, tools: Mapping[str, str]) -> tuple[list[Message], str]:
     """The messages up to the last turn that can be taught, and why there are fewer than all."""
     messages: list[Message] = []
+    fault = ""
     for span in _spans(conversation.messages):
         fault = _fault_in(span, tools)
         if fault:
-            return messages, fault if not messages else f"cut short: {fault}"
+            break
         messages += span
-    return messages, ""
+    if messages and not _thoughtful(messages):
+        return [], "no turn with reasoning"
+    return messages, f"cut short: {fault}" if fault and messages else fault
+
+
+def _thoughtful(messages: list[Message]) -> list[int]:
+    """The assistant's turns that reason, counted from 0: a model that thinks would write no other."""
+    turns = [message for message in messages if message["role"] == "assistant"]
+    return [number for number, turn in enumerate(turns) if turn.get("reasoning_content", "").strip()]
 
 
 def _fault_in(span: list[Message], tools: Mapping[str, str]) -> str:

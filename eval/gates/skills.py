@@ -28,7 +28,7 @@ class Score:
 
 def rules_file(row: Row) -> Path:
     """The rules of the row's skill: where the row says, else beside its SKILL.md."""
-    return Path(row.meta.get("rules") or Path(row.source).with_name("rules.yaml"))
+    return Path(row.meta.get("rules_file") or Path(row.source).with_name("rules.yaml"))
 
 
 def rules_of(row: Row) -> list[Rule]:
