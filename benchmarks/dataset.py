@@ -16,14 +16,14 @@ from pathlib import Path
 
 from core import artifacts, chat
 from core.chat import Row
-from dataset_builder import gate, page, split
 from dataset_builder import sources as src
 from dataset_builder.buckets import errors, mcp, negatives, penpot
-from dataset_builder.figures import figures
-from dataset_builder.rulebook import Rulebook
 from dataset_builder.rules_stage import load_rules
 from dataset_builder.schemas import load_servers, load_tools
-from dataset_builder.verification import Verified, verify
+from dataset_builder.verifying import gate, page, split
+from dataset_builder.verifying.figures import figures
+from dataset_builder.verifying.rulebook import Rulebook
+from dataset_builder.verifying.verification import Verified, verify
 from tests import demonstrations
 
 ROOT = Path(__file__).parents[1]

@@ -13,7 +13,7 @@ from core.chat import Row
 from core.errors import UserError
 from core.profile import Data
 from core.settings import DatasetSettings
-from dataset_builder import checks, endpoint, gate, page, raw, reading, replay, rulebook, split, teacher
+from dataset_builder import endpoint, raw, reading, replay, teacher
 from dataset_builder.buckets import (
     adherence,
     delegation,
@@ -27,10 +27,11 @@ from dataset_builder.buckets import (
 )
 from dataset_builder.buckets import errors as error_rows
 from dataset_builder.buckets import skills as skill_rows
-from dataset_builder.figures import figures
 from dataset_builder.sanitizing.inputs import read_key
 from dataset_builder.sources import Sources
-from dataset_builder.verification import Verified, verify
+from dataset_builder.verifying import checks, gate, page, rulebook, split
+from dataset_builder.verifying.figures import figures
+from dataset_builder.verifying.verification import Verified, verify
 
 Bucket = Callable[[Sources, random.Random, str, int], list[Row]]
 BUCKETS: dict[str, Bucket] = {

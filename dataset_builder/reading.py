@@ -6,15 +6,15 @@ from pathlib import Path
 from core.profile import Data
 from core.settings import DatasetSettings
 from dataset_builder import raw
-from dataset_builder.agents import load_agents
-from dataset_builder.plans import load_plans
-from dataset_builder.procedures import procedure
-from dataset_builder.requests import load_requests
+from dataset_builder.documents.agents import load_agents
+from dataset_builder.documents.plans import load_plans
+from dataset_builder.documents.procedures import procedure
+from dataset_builder.documents.skills import load_scenario, load_skills
+from dataset_builder.documents.transcripts import read_transcripts
 from dataset_builder.rules_stage import load_rules
 from dataset_builder.schemas import load_servers, load_tools
-from dataset_builder.skills import load_scenario, load_skills
 from dataset_builder.sources import Sources
-from dataset_builder.transcripts import read_transcripts
+from dataset_builder.talking.requests import load_requests
 
 
 def read(settings: DatasetSettings, data: Data) -> tuple[Sources, Counter[str]]:

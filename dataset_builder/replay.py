@@ -21,9 +21,9 @@ from core.toolcalls import ToolCall
 from core.yaml_files import mapping, read_yaml, text
 from dataset_builder import answers, endpoint, raw
 from dataset_builder.endpoint import Answer, Question, Refusal
-from dataset_builder.requests import expanded
 from dataset_builder.sanitize import Sanitizer
 from dataset_builder.sanitizing.inputs import read_key
+from dataset_builder.talking.requests import expanded
 
 TRAIN, HELD_OUT = "train.jsonl", "held_out.jsonl"
 RUN_OF_WORDS, FEWEST_WORDS, MOST_REPEATED = 6, 60, 0.5

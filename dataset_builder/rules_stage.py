@@ -13,11 +13,12 @@ from core.errors import UserError
 from core.rules import Rule
 from core.settings import RulesSettings
 from core.yaml_files import read_text
-from dataset_builder import raw, rule_drafts
-from dataset_builder.normative import normative_lines
-from dataset_builder.procedures import procedure
+from dataset_builder import raw
+from dataset_builder.documents import rule_drafts
+from dataset_builder.documents.normative import normative_lines
+from dataset_builder.documents.procedures import procedure
+from dataset_builder.documents.skills import Skill, load_skills
 from dataset_builder.schemas import ToolSchema, load_tools
-from dataset_builder.skills import Skill, load_skills
 
 BODY = "\nrules:"
 

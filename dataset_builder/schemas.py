@@ -15,9 +15,9 @@ from core.chat import Tool
 from core.errors import UserError
 from core.settings import SchemasSettings
 from core.toolcalls import ToolCall
-from dataset_builder.mcp_client import Failure, ask_all
-from dataset_builder.mcp_config import Server, read_config
-from dataset_builder.schema_changes import changes
+from dataset_builder.servers.mcp_client import Failure, ask_all
+from dataset_builder.servers.mcp_config import Server, read_config
+from dataset_builder.servers.schema_changes import changes
 
 Answer = dict[str, Any]
 """What one server said: the content of its file."""

@@ -9,14 +9,14 @@ from typing import Any
 from core import chat, phrases
 from core.chat import Row, Tool
 from core.rules import Rule
-from dataset_builder import values
-from dataset_builder.agents import Agent
-from dataset_builder.plans import Plan
-from dataset_builder.procedures import Procedure
-from dataset_builder.requests import ToolRequests, one_of, slots_in
+from dataset_builder.documents.agents import Agent
+from dataset_builder.documents.plans import Plan
+from dataset_builder.documents.procedures import Procedure
+from dataset_builder.documents.skills import Scenario, Skill
+from dataset_builder.documents.transcripts import Conversation
+from dataset_builder.drawing import values
 from dataset_builder.schemas import ServerInfo, ToolSchema
-from dataset_builder.skills import Scenario, Skill
-from dataset_builder.transcripts import Conversation
+from dataset_builder.talking.requests import ToolRequests, one_of, slots_in
 
 SYSTEMS = ("", "", "Eres un asistente útil.", "You are a helpful assistant.")
 

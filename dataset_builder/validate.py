@@ -15,12 +15,13 @@ from core.chat import Row
 from core.progress import Progress
 from core.render import RenderError
 from core.settings import ValidateSettings
-from dataset_builder import checks, duplicates, gate, raw, rulebook, secrets_gate, split
-from dataset_builder.rendering import measured
-from dataset_builder.rulebook import Rulebook
+from dataset_builder import raw, secrets_gate
+from dataset_builder.documents.skills import load_skills
 from dataset_builder.rules_stage import load_rules
 from dataset_builder.schemas import load_servers, load_tools
-from dataset_builder.skills import load_skills
+from dataset_builder.verifying import checks, duplicates, gate, rulebook, split
+from dataset_builder.verifying.rendering import measured
+from dataset_builder.verifying.rulebook import Rulebook
 
 MOST_LINES = 20
 CHUNK = 256

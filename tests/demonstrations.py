@@ -8,8 +8,8 @@ from pathlib import Path
 from core.chat import Message, Row
 from dataset_builder import schemas
 from dataset_builder.buckets import skills
+from dataset_builder.documents.skills import load_scenario, load_skills
 from dataset_builder.schemas import Failure, ToolSchema
-from dataset_builder.skills import load_scenario, load_skills
 from dataset_builder.sources import Sources
 
 ROOT = Path(__file__).parents[1]

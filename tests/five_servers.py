@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from core.chat import Row
-from dataset_builder import checks, server_rules
-from dataset_builder.checks import Drop
 from dataset_builder.schemas import ServerInfo, ToolSchema
+from dataset_builder.servers import server_rules
+from dataset_builder.verifying import checks
+from dataset_builder.verifying.checks import Drop
 
 SCHEMAS = Path(__file__).parent / "data/schemas"
 DUMPS = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(SCHEMAS.glob("*.json"))]

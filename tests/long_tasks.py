@@ -7,10 +7,10 @@ from pathlib import Path
 
 from core import rules
 from dataset_builder import rules_stage
-from dataset_builder.agents import load_agents
-from dataset_builder.plans import load_plans
-from dataset_builder.procedures import procedure
-from dataset_builder.skills import Skill, load_scenario, load_skill
+from dataset_builder.documents.agents import load_agents
+from dataset_builder.documents.plans import load_plans
+from dataset_builder.documents.procedures import procedure
+from dataset_builder.documents.skills import Skill, load_scenario, load_skill
 from dataset_builder.sources import Sources
 from tests import demonstrations
 from tests.five_servers import SERVERS, TOOLS

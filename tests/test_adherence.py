@@ -11,12 +11,14 @@ import pytest
 from core import chat, phrases, rules
 from core.chat import Message, Row
 from core.yaml_files import read_yaml
-from dataset_builder import checks, markdown, rendering, split, values
-from dataset_builder import long_tasks as long_tasks_texts
-from dataset_builder.arguments import fixed
 from dataset_builder.buckets import adherence
-from dataset_builder.normative import HEADING
-from dataset_builder.results import plain
+from dataset_builder.documents import markdown
+from dataset_builder.documents.normative import HEADING
+from dataset_builder.drawing import values
+from dataset_builder.drawing.arguments import fixed
+from dataset_builder.talking import long_tasks as long_tasks_texts
+from dataset_builder.talking.results import plain
+from dataset_builder.verifying import checks, rendering, split
 from tests import long_tasks
 from tests.five_servers import TOOLS
 from tests.long_tasks import HELD_OUT, PUBLISH

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from core.errors import UserError
-from dataset_builder.agents import load_agent, load_agents
-from dataset_builder.plans import load_plan, load_plans
+from dataset_builder.documents.agents import load_agent, load_agents
+from dataset_builder.documents.plans import load_plan, load_plans
 from tests.conftest import ROOT
 
 

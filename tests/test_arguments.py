@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from core import chat, toolcalls
-from dataset_builder import arguments, patterns, values
-from dataset_builder.json_schema import Undrawable
+from dataset_builder.drawing import arguments, patterns, values
+from dataset_builder.drawing.json_schema import Undrawable
 from dataset_builder.schemas import ToolSchema
 from tests.five_servers import TOOLS
 

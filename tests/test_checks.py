@@ -6,10 +6,10 @@ import pytest
 
 from core import chat, rules
 from core.chat import Row
-from dataset_builder import checks
-from dataset_builder.checks import Drop
-from dataset_builder.rulebook import Rulebook
 from dataset_builder.rules_stage import load_rules
+from dataset_builder.verifying import checks
+from dataset_builder.verifying.checks import Drop
+from dataset_builder.verifying.rulebook import Rulebook
 from tests import demonstrations
 from tests.rows import LOG, asked, log, row
 

@@ -15,7 +15,9 @@ from core.chat import Row
 from core.errors import Refused
 from core.render import trained_messages
 from core.toolcalls import ToolCall
-from dataset_builder import gate, replay, split, values
+from dataset_builder import replay
+from dataset_builder.drawing import values
+from dataset_builder.verifying import gate, split
 from tests.conftest import run_make
 
 

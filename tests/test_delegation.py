@@ -10,10 +10,10 @@ import pytest
 from core import chat
 from core.chat import Row
 from core.toolcalls import faults
-from dataset_builder import checks, rendering, split
-from dataset_builder.agents import Agent
 from dataset_builder.buckets import delegation
-from dataset_builder.results import plain
+from dataset_builder.documents.agents import Agent
+from dataset_builder.talking.results import plain
+from dataset_builder.verifying import checks, rendering, split
 from tests import long_tasks
 
 KINDS = {"delegated", "direct", "parallel", "no_agent_fits", "failed_once", "failed_twice", "partial"}

@@ -6,7 +6,7 @@ import pytest
 
 from core import chat
 from core.chat import Row
-from dataset_builder.duplicates import THRESHOLD, likeness, near_duplicates
+from dataset_builder.verifying.duplicates import THRESHOLD, likeness, near_duplicates
 from tests.rows import asked, row
 
 ASKED = "Enséñame los últimos 12 commits de «web/rubo» del servidor de producción"

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dataset_builder.requests import SLOT, SPLITS, examples, expanded, fill, load_requests, slots_in
+from dataset_builder.documents.skills import Scenario, Skill, load_scenario, load_skills
 from dataset_builder.schemas import ToolSchema, load_tools
-from dataset_builder.skills import Scenario, Skill, load_scenario, load_skills
+from dataset_builder.talking.requests import SLOT, SPLITS, examples, expanded, fill, load_requests, slots_in
 
 ROOT = Path(__file__).parents[1]
 REQUESTS = ROOT / "examples/requests.yaml"

@@ -7,8 +7,8 @@ import pytest
 
 from core import chat
 from core.render import IGNORE, Rendered, render
-from dataset_builder import rendering
-from dataset_builder.masks import fault_in_mask
+from dataset_builder.verifying import rendering
+from dataset_builder.verifying.masks import fault_in_mask
 from tests.rows import asked, row
 
 ROW = row([*asked(), chat.result("abc123 arregla el menú"), chat.say("Uno solo.", think="Un commit.")])

@@ -9,8 +9,10 @@ import pytest
 
 from core import chat
 from core.chat import Row
-from dataset_builder import prompts, rendering, secrets_gate, split, wording
+from dataset_builder import secrets_gate
 from dataset_builder.buckets import errors, mcp, negatives, penpot
+from dataset_builder.talking import prompts, wording
+from dataset_builder.verifying import rendering, split
 from tests.five_servers import SERVERS, TOOLS, all_five, kept, made, only
 
 BUCKETS = {"mcp": 120, "penpot": 40, "negatives": 50, "errors": 50}

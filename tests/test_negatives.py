@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from core.chat import Row
-from dataset_builder import prompts
 from dataset_builder.buckets import negatives
-from dataset_builder.procedures import procedure
-from dataset_builder.skills import load_skills
+from dataset_builder.documents.procedures import procedure
+from dataset_builder.documents.skills import load_skills
+from dataset_builder.talking import prompts
 from tests.conftest import ROOT
 from tests.five_servers import TOOLS, StandIn, made
 

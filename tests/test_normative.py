@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dataset_builder.normative import normative_lines
-from dataset_builder.procedures import Procedure, called_tools, procedure
+from dataset_builder.documents.normative import normative_lines
+from dataset_builder.documents.procedures import Procedure, called_tools, procedure
+from dataset_builder.documents.skills import Skill
 from dataset_builder.schemas import ToolSchema
-from dataset_builder.skills import Skill
 
 
 def tool(key: str) -> ToolSchema:

@@ -10,9 +10,9 @@ import pytest
 from core import chat, rules
 from core.chat import Row
 from core.render import trained_messages
-from dataset_builder import page
-from dataset_builder.checks import Drop
-from dataset_builder.figures import figures
+from dataset_builder.verifying import page
+from dataset_builder.verifying.checks import Drop
+from dataset_builder.verifying.figures import figures
 from tests.rows import asked, log, row
 
 META = {"tokens": [[120, 30]], "rules": {"notes/short": rules.HOLDS}, "kind": "single"}

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from dataset_builder import arguments, chains, results, values
-from dataset_builder.tool_names import act_of, head_of, identifies, verb_and_words
+from dataset_builder.drawing import arguments, values
+from dataset_builder.talking import chains, results
+from dataset_builder.talking.tool_names import act_of, head_of, identifies, verb_and_words
 from tests.five_servers import TOOLS
 
 

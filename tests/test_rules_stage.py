@@ -15,11 +15,11 @@ from core.chat import Message
 from core.errors import UserError
 from core.rules import Rule
 from dataset_builder import rules_stage
-from dataset_builder.normative import normative_lines
-from dataset_builder.procedures import procedure
-from dataset_builder.rule_drafts import draft
+from dataset_builder.documents.normative import normative_lines
+from dataset_builder.documents.procedures import procedure
+from dataset_builder.documents.rule_drafts import draft
+from dataset_builder.documents.skills import Skill, load_skill
 from dataset_builder.schemas import ToolSchema
-from dataset_builder.skills import Skill, load_skill
 from tests.demonstrations import ROOT, SKILLS, gold, request, rows
 
 NAMES = ("open", "fill", "weigh", "close", "burn", "drop")

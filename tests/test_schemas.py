@@ -13,7 +13,8 @@ import pytest
 
 from core import artifacts
 from core.errors import UserError
-from dataset_builder import mcp_client, schemas
+from dataset_builder import schemas
+from dataset_builder.servers import mcp_client
 
 ROOT = Path(__file__).parents[1]
 ECHO_SERVER = str(ROOT / "tests/servers/echo_server.py")

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from dataset_builder.mcp_client import as_shown
-from dataset_builder.schema_changes import changes
+from dataset_builder.servers.mcp_client import as_shown
+from dataset_builder.servers.schema_changes import changes
 
 ORDER = {"type": "string", "enum": ["up", "down"]}
 TOOL = {

@@ -19,7 +19,8 @@ import anyio
 import pytest
 
 from core import artifacts
-from dataset_builder import mcp_client, schemas
+from dataset_builder import schemas
+from dataset_builder.servers import mcp_client
 
 ROOT = Path(__file__).parents[1]
 NOWHERE = "http://127.0.0.1:9"

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from core import rules
-from dataset_builder import penpot, server_rules
 from dataset_builder.buckets import penpot as penpot_rows
 from dataset_builder.schemas import ServerInfo, ToolSchema
+from dataset_builder.servers import server_rules
+from dataset_builder.talking import penpot
 from tests.five_servers import SERVERS, TOOLS, StandIn
 
 PENPOT = {key: tool for key, tool in TOOLS.items() if tool.server == "penpot"}

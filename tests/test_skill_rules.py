@@ -10,7 +10,7 @@ import pytest
 from core import chat, rules
 from core.chat import Message
 from core.rules import Rule
-from dataset_builder.normative import normative_lines
+from dataset_builder.documents.normative import normative_lines
 from tests.demonstrations import SKILLS, gold, request, rows
 
 Trace = list[Message]

@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from core.errors import UserError
-from dataset_builder.requests import expanded, fill, load_requests, one_of, slots_in
+from dataset_builder.documents.skills import Skill, load_scenario, load_skill, load_skills
 from dataset_builder.schemas import ToolSchema
-from dataset_builder.skills import Skill, load_scenario, load_skill, load_skills
+from dataset_builder.talking.requests import expanded, fill, load_requests, one_of, slots_in
 
 
 def tool(name: str, **properties: str) -> ToolSchema:

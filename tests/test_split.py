@@ -8,8 +8,8 @@ import pytest
 
 from core import chat
 from core.chat import Row
-from dataset_builder import split
-from dataset_builder.skills import Skill
+from dataset_builder.documents.skills import Skill
+from dataset_builder.verifying import split
 from tests.rows import LOG, asked, log, row
 
 TRAIN = row([*asked(), chat.result("abc123"), chat.say("Un commit.", think="t")])

@@ -8,10 +8,10 @@ import pytest
 
 from core import chat
 from core.chat import Message, Row
-from dataset_builder import checks, rendering, split
 from dataset_builder.buckets import transcripts
+from dataset_builder.documents.transcripts import NO_RESULT, Conversation
 from dataset_builder.sources import Sources
-from dataset_builder.transcripts import NO_RESULT, Conversation
+from dataset_builder.verifying import checks, rendering, split
 from tests.five_servers import SERVERS, TOOLS
 
 LOG = "mcp__gitea__list_branches"

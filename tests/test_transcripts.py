@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from core import chat
 from core.chat import Message
 from core.errors import UserError
-from dataset_builder.transcript_lines import RESULT_LIMIT
-from dataset_builder.transcripts import Conversation, read_transcripts
+from dataset_builder.documents.transcript_lines import RESULT_LIMIT
+from dataset_builder.documents.transcripts import Conversation, read_transcripts
 from tests.claude_code import Transcript
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="<["), min_size=1, max_size=30).filter(

@@ -14,8 +14,9 @@ import pytest
 from core import artifacts, chat
 from core.chat import Row
 from core.errors import UserError
-from dataset_builder import checks, raw, rendering, validate
+from dataset_builder import raw, validate
 from dataset_builder.rules_stage import load_rules
+from dataset_builder.verifying import checks, rendering
 from tests import demonstrations
 from tests.rows import asked, row
 

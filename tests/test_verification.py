@@ -7,8 +7,8 @@ import pytest
 from core import chat
 from core.chat import Row
 from core.errors import UserError
-from dataset_builder.skills import Skill
-from dataset_builder.verification import Verified, verify
+from dataset_builder.documents.skills import Skill
+from dataset_builder.verifying.verification import Verified, verify
 from tests.rows import asked, row
 
 SKILL = Skill(

@@ -5,8 +5,8 @@ import pytest
 from core import chat
 from core.chat import Row
 from core.render import labelled_texts, render, trained_messages
-from dataset_builder import rendering
-from dataset_builder.windows import windows
+from dataset_builder.verifying import rendering
+from dataset_builder.verifying.windows import windows
 from tests.rows import log, row
 
 STEPS = 14

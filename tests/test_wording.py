@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from dataset_builder import arguments, methods, tool_names, values, wording
+from dataset_builder.drawing import arguments, methods, values
 from dataset_builder.schemas import ToolSchema
+from dataset_builder.talking import tool_names, wording
 from tests.five_servers import TOOLS
 
 

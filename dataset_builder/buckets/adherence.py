@@ -12,17 +12,19 @@ from dataclasses import dataclass, replace
 from core import chat, rules
 from core.chat import Message, Row
 from core.rules import Rule
-from dataset_builder import arguments as args
-from dataset_builder import checks, markdown, mistakes, results, talks, wording
 from dataset_builder import sources as src
 from dataset_builder.buckets import skills as skill_rows
-from dataset_builder.chains import Step
-from dataset_builder.json_schema import Undrawable
-from dataset_builder.long_tasks import failed, phrase, said
-from dataset_builder.plans import Plan
-from dataset_builder.skills import Skill
-from dataset_builder.talks import Talk
-from dataset_builder.trajectories import Act, Trajectory, drawn, followed, step_text
+from dataset_builder.documents import markdown
+from dataset_builder.documents.plans import Plan
+from dataset_builder.documents.skills import Skill
+from dataset_builder.drawing import arguments as args
+from dataset_builder.drawing.json_schema import Undrawable
+from dataset_builder.talking import mistakes, results, talks, wording
+from dataset_builder.talking.chains import Step
+from dataset_builder.talking.long_tasks import failed, phrase, said
+from dataset_builder.talking.talks import Talk
+from dataset_builder.talking.trajectories import Act, Trajectory, drawn, followed, step_text
+from dataset_builder.verifying import checks
 
 TRIES = 8
 """Draws for a row before its kind is given up for the skill."""

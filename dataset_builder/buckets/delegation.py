@@ -13,14 +13,15 @@ from typing import Any
 
 from core import chat, phrases
 from core.chat import Message, Row, Tool
-from dataset_builder import arguments as args
-from dataset_builder import long_tasks, methods, prompts, replies, results, talks, texts, values, wording
 from dataset_builder import sources as src
-from dataset_builder.agents import Agent
-from dataset_builder.chains import Step
-from dataset_builder.json_schema import Undrawable
-from dataset_builder.long_tasks import phrase, said
-from dataset_builder.talks import Talk
+from dataset_builder.documents.agents import Agent
+from dataset_builder.drawing import arguments as args
+from dataset_builder.drawing import methods, texts, values
+from dataset_builder.drawing.json_schema import Undrawable
+from dataset_builder.talking import long_tasks, prompts, replies, results, talks, wording
+from dataset_builder.talking.chains import Step
+from dataset_builder.talking.long_tasks import phrase, said
+from dataset_builder.talking.talks import Talk
 
 NAME = "Task"
 TRIES = 12

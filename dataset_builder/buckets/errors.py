@@ -12,15 +12,17 @@ from typing import Any
 
 from core import chat
 from core.chat import Message, Row
-from dataset_builder import arguments as args
-from dataset_builder import chains, prompts, replies, results, server_rules, talks, texts, wording
 from dataset_builder import sources as src
 from dataset_builder.buckets import penpot
-from dataset_builder.json_schema import Undrawable, as_dict, listed
+from dataset_builder.drawing import arguments as args
+from dataset_builder.drawing import texts
+from dataset_builder.drawing.json_schema import Undrawable, as_dict, listed
 from dataset_builder.schemas import ToolSchema
-from dataset_builder.talks import Talk
-from dataset_builder.tool_names import head_of, lexicon, verb_and_words
-from dataset_builder.wording import product_of
+from dataset_builder.servers import server_rules
+from dataset_builder.talking import chains, prompts, replies, results, talks, wording
+from dataset_builder.talking.talks import Talk
+from dataset_builder.talking.tool_names import head_of, lexicon, verb_and_words
+from dataset_builder.talking.wording import product_of
 
 PAGES = ("page",)
 TRIES = 40

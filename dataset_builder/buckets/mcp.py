@@ -11,22 +11,13 @@ from collections.abc import Iterator
 from core import chat
 from core.chat import Row
 from core.rules import Rule
-from dataset_builder import arguments as args
-from dataset_builder import (
-    chains,
-    penpot,
-    prompts,
-    replies,
-    results,
-    server_rules,
-    talks,
-    temptations,
-    wording,
-)
 from dataset_builder import sources as src
-from dataset_builder.chains import Step
-from dataset_builder.json_schema import Undrawable
-from dataset_builder.talks import Talk
+from dataset_builder.drawing import arguments as args
+from dataset_builder.drawing.json_schema import Undrawable
+from dataset_builder.servers import server_rules
+from dataset_builder.talking import chains, penpot, prompts, replies, results, talks, temptations, wording
+from dataset_builder.talking.chains import Step
+from dataset_builder.talking.talks import Talk
 
 KINDS = ("single", "answered", "chain", "parallel", "answered", "chain", "single", "rule")
 """What rows exercise, in turn; an `answered` one goes on to the result and what is said of it."""

@@ -6,7 +6,7 @@ import random
 from core import chat
 from core.chat import Row
 from dataset_builder import sources as src
-from dataset_builder import values
+from dataset_builder.drawing import values
 
 CLOSED = 0.2
 """Share of rows that go on after the tool's answer."""

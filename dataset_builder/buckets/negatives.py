@@ -11,14 +11,15 @@ from dataclasses import replace
 
 from core import chat
 from core.chat import Row
-from dataset_builder import arguments as args
-from dataset_builder import prompts, replies, server_rules, talks, wording
 from dataset_builder import sources as src
-from dataset_builder.json_schema import Undrawable
+from dataset_builder.drawing import arguments as args
+from dataset_builder.drawing.json_schema import Undrawable
+from dataset_builder.drawing.texts import snake
 from dataset_builder.schemas import ToolSchema
-from dataset_builder.talks import Talk
-from dataset_builder.texts import snake
-from dataset_builder.tool_names import act_of, lexicon
+from dataset_builder.servers import server_rules
+from dataset_builder.talking import prompts, replies, talks, wording
+from dataset_builder.talking.talks import Talk
+from dataset_builder.talking.tool_names import act_of, lexicon
 
 TRIES = 40
 ASKED = re.compile(

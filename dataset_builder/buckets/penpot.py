@@ -13,15 +13,17 @@ from typing import Any
 from core import chat
 from core.chat import Message, Row
 from core.rules import Rule
-from dataset_builder import arguments as args
-from dataset_builder import penpot, prompts, replies, results, server_rules, talks, values, wording
 from dataset_builder import sources as src
-from dataset_builder.chains import Step
-from dataset_builder.penpot import Task
-from dataset_builder.requests import fill
+from dataset_builder.drawing import arguments as args
+from dataset_builder.drawing import values
 from dataset_builder.schemas import ToolSchema
-from dataset_builder.talks import Talk
-from dataset_builder.temptations import because, pushed
+from dataset_builder.servers import server_rules
+from dataset_builder.talking import penpot, prompts, replies, results, talks, wording
+from dataset_builder.talking.chains import Step
+from dataset_builder.talking.penpot import Task
+from dataset_builder.talking.requests import fill
+from dataset_builder.talking.talks import Talk
+from dataset_builder.talking.temptations import because, pushed
 
 KINDS = ("task", "temptation", "task", "second task", "temptation", "image")
 THOUGHTS = {

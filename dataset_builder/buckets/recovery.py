@@ -10,7 +10,7 @@ from dataclasses import replace
 from core import chat
 from core.chat import Row
 from dataset_builder import sources as src
-from dataset_builder.requests import ToolRequests
+from dataset_builder.talking.requests import ToolRequests
 
 
 def rows(sources: src.Sources, rng: random.Random, split: str, count: int) -> list[Row]:

@@ -8,9 +8,9 @@ import random
 from core import chat
 from core.chat import Row
 from dataset_builder import sources as src
-from dataset_builder import values
-from dataset_builder.requests import fill, one_of
-from dataset_builder.skills import Scenario, Skill
+from dataset_builder.documents.skills import Scenario, Skill
+from dataset_builder.drawing import values
+from dataset_builder.talking.requests import fill, one_of
 
 
 def rows(sources: src.Sources, rng: random.Random, split: str, count: int) -> list[Row]:

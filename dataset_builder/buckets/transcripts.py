@@ -12,10 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from core.chat import Message, Row
-from dataset_builder import checks, values
 from dataset_builder import sources as src
-from dataset_builder.split import free_values
-from dataset_builder.transcripts import NO_RESULT, Conversation
+from dataset_builder.documents.transcripts import NO_RESULT, Conversation
+from dataset_builder.drawing import values
+from dataset_builder.verifying import checks
+from dataset_builder.verifying.split import free_values
 
 # What a request may be about; without it, the request is a template. Too much taken out only joins more.
 VALUE = re.compile(r"""«[^»]*»|"[^"]*"|`[^`]*`|(?<!\w)'[^']*'(?!\w)|\S*[\d/_.@#-]\S*""")

@@ -1,0 +1,1 @@
+"""What is said around calls: requests, thoughts, results, answers, whole conversations."""

@@ -1,0 +1,1 @@
+"""What every row must pass, and what of a dataset is shown."""
