@@ -1,15 +1,15 @@
-"""A LoRA adapter by its header: which tensor of the base each pair of matrices changes, and how."""
+"""A PEFT LoRA adapter by its files: what it holds for which module, and what cannot be merged."""
 
 import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError
-from core.shards import TensorInfo, read_bytes, read_header
+from core.shards import TensorInfo, read_bytes, read_checkpoint
 
 if TYPE_CHECKING:
     import torch
@@ -17,20 +17,23 @@ if TYPE_CHECKING:
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
 DTYPES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
+PREFIX = "base_model.model."
+MEND = "README.md, 'Merge someone else's adapter', says what can be merged"
 
-MEND = "a plain LoRA comes from: make train RETRAIN=1"
-OTHER_BASE = "an adapter merges into the base it was trained on: check PROFILE and RUN"
+PART = re.compile(
+    r"(?P<module>.+)\.(?:lora_(?P<half>[AB])\.weight|lora_(?P<embedding>embedding_[AB])"
+    r"|lora_B\.(?P<bias>bias)|lora_(?P<magnitude>magnitude)_vector(?:\.weight)?)"
+)
+WRAPPERS = re.compile(r"(\.base_layer)+(?=\.|$)")
+EMBEDDINGS = ("embed_tokens", "lm_head")
 
-PAIR = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<half>[AB])\.weight")
-WRAPPERS = re.compile(r"(\.base_layer)+$")
+KEEPS_BASE = (None, True, False, "gaussian", "eva", "orthogonal")
+"""Starting values of A and B; the others (PiSSA, OLoRA, CorDA, LoftQ, ...) train beside a changed base."""
 
-PLAIN_INIT = (None, True, False, "gaussian")
-"""The others (PiSSA, OLoRA, CorDA, LoftQ, ...) train beside a changed base, not the one on disk."""
+LAYOUTS = ("rank_major", "grouped_by_expert")
+"""`lora_B_layout`, a stamp of Unsloth's: how the experts share the columns of lora_B. PEFT's is the first."""
 
 SPECIAL = (
-    "use_dora",
-    "lora_bias",
-    "modules_to_save",
     "trainable_token_indices",
     "fan_in_fan_out",
     "layer_replication",
@@ -42,91 +45,85 @@ SPECIAL = (
     "monteclora_config",
     "velora_config",
 )
-"""Fields of PEFT's LoraConfig that add tensors or change the formula."""
-
-KINDS = {
-    ".lora_magnitude_vector": "a DoRA magnitude",
-    ".lora_embedding_": "the adapter of an embedding",
-    ".lora_B.bias": "a lora_bias",
-    ".base_layer.": "a copy of a base weight",
-}
+"""Fields of PEFT's LoraConfig that add tensors or change the formula in ways that are not handled."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class MergeOp:
-    """One tensor W of the base and the pair that changes it. O out, I in, R rank, E experts."""
+@dataclass(frozen=True)
+class Adapter:
+    """What an adapter directory holds; names are those that the modules have in memory."""
 
-    base: TensorInfo
-    """W: [O, I], or fused experts [E, O, I]."""
-    a: TensorInfo
-    """lora_A: [R, I], or [E * R, I], the experts one after the other."""
-    b: TensorInfo
-    """lora_B: [O, R], or [O, R * E], the experts interleaved within each rank."""
-    scaling: float
-    parameter: bool
-    """Whether PEFT wraps the parameter (`target_parameters`) and rounds its delta to W's dtype."""
+    path: Path
+    config: dict[str, Any]
+    modules: dict[str, dict[str, TensorInfo]] = field(default_factory=dict)
+    """LoRA parts by module: A [R, I] and B [O, R], or embedding_A [R, V] and embedding_B [H, R]; with
+    them perhaps bias [O] (of lora_B) and magnitude (DoRA). A module whose parameters are wrapped one in
+    the other appears with `.base_layer` as well."""
+    whole: dict[str, TensorInfo] = field(default_factory=dict)
+    """Trained tensors that replace the base's (modules_to_save, bias), by parameter."""
+    copies: dict[str, TensorInfo] = field(default_factory=dict)
+    """The base's own weights, which PEFT saves along for embeddings: not merged."""
 
-    @property
-    def experts(self) -> int:
-        """E; 1 for a matrix."""
-        return self.base.shape[0] if len(self.base.shape) == 3 else 1
+    def rank(self, name: str) -> int:
+        """r of a module, or of a parameter that is wrapped itself."""
+        return _by_pattern(self.config.get("rank_pattern"), name, self.config["r"])
 
-    @property
-    def pieces(self) -> list[TensorInfo]:
-        """W cut into what one product changes: its experts [O, I], or W itself."""
-        size = (self.base.stop - self.base.start) // self.experts
-        starts = range(self.base.start, self.base.stop, size)
-        shape = self.base.shape[-2:]
-        return [replace(self.base, shape=shape, start=s, stop=s + size) for s in starts]
+    def scaling(self, name: str) -> float:
+        """alpha / r, or alpha / sqrt(r) (rsLoRA), of a module or wrapped parameter."""
+        rank = self.rank(name)
+        alpha = _by_pattern(self.config.get("alpha_pattern"), name, self.config["lora_alpha"])
+        return alpha / (math.sqrt(rank) if self.config.get("use_rslora") else rank)
+
+    def wrapped_parameters(self, module: str) -> list[str]:
+        """The parameters of `module` that `target_parameters` names."""
+        targets = [t.rpartition(".") for t in self.config.get("target_parameters") or []]
+        return [leaf for owner, _, leaf in targets if not owner or f".{module}".endswith(f".{owner}")]
 
 
-def plan(adapter: Path, base: Mapping[str, TensorInfo]) -> list[MergeOp]:
-    """What merging the PEFT adapter in the directory `adapter` does to the tensors of `base`.
+def read(path: Path) -> Adapter:
+    """The adapter in the directory `path`, from its configuration and headers.
 
-    Every tensor of the adapter belongs to exactly one operation, and its shapes fit. Raises
-    UserError naming the first that does not, and on every kind of adapter but plain LoRA.
+    Raises UserError on every kind of adapter that the merge does not handle, by name, and on every
+    tensor that is no part of the kinds that it does.
     """
-    config = read_config(adapter)
-    modules: dict[str, dict[str, TensorInfo]] = {}
-    for name, info in base.items():
-        module, _, leaf = name.rpartition(".")
-        modules.setdefault(module, {})[leaf] = info
-    ops: dict[str, MergeOp] = {}
-    for module, (a, b) in _pairs(read_header(adapter / WEIGHTS)).items():
-        op = _operation(config, WRAPPERS.sub("", module), a, b, modules)
-        if op.base.name in ops:
-            raise UserError(
-                f"{a.file}: {a.name} and {ops[op.base.name].a.name} both change {op.base.name};"
-                f" expected one pair a tensor; {MEND}"
-            )
-        ops[op.base.name] = op
-    if not ops:
-        raise UserError(f"{adapter / WEIGHTS}: no LoRA tensors, nothing to merge; {MEND}")
-    return list(ops.values())
+    adapter = Adapter(path, read_config(path))
+    if not (path / WEIGHTS).exists() and (path / "adapter_model.bin").exists():
+        raise UserError(f"{path}: adapter_model.bin is a pickle, expected {WEIGHTS}; {MEND}")
+    for name, info in read_checkpoint(path, WEIGHTS).items():
+        if not name.startswith(PREFIX):
+            raise UserError(f"{info.file}: {name} does not start with {PREFIX}, as PEFT's do; {MEND}")
+        _file_away(adapter, name.removeprefix(PREFIX), info)
+    for module, parts in adapter.modules.items():
+        _check_parts(adapter.config, module, parts)
+    if not adapter.modules and not adapter.whole:
+        raise UserError(f"{path / WEIGHTS}: no LoRA tensors, nothing to merge; {MEND}")
+    return adapter
 
 
-def read_config(adapter: Path) -> dict[str, Any]:
-    """The adapter's PEFT configuration; UserError where it is not that of a plain LoRA."""
-    path = adapter / CONFIG
+def read_config(path: Path) -> dict[str, Any]:
+    """The adapter's PEFT configuration; UserError where it is not that of a LoRA that can be merged."""
+    file = path / CONFIG
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file: make train") from None
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}: broken JSON ({error.msg}); {MEND}") from None
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(f"{file}: no such file; an adapter holds {CONFIG} and {WEIGHTS}") from None
+    except ValueError as error:
+        raise UserError(f"{file}: broken JSON ({error})") from None
     allowed = {
         "peft_type": ("LORA",),
-        "bias": (None, "none"),
-        "init_lora_weights": PLAIN_INIT,
-        "lora_B_layout": (None, "rank_major"),  # a stamp of Unsloth's
+        "bias": (None, "none", "all", "lora_only"),
+        "init_lora_weights": KEEPS_BASE,
+        "lora_B_layout": (None, *LAYOUTS),
     }
     for name, values in allowed.items():
         if config.get(name) not in values:
             wanted = " or ".join(repr(v) for v in values if v is not None)
-            raise UserError(f"{path}: {name} is {config.get(name)!r}, expected {wanted}; {MEND}")
+            raise UserError(f"{file}: {name} is {config.get(name)!r}, expected {wanted}; {MEND}")
     for name in SPECIAL:
         if config.get(name):
-            raise UserError(f"{path}: {name} is {config[name]!r}, expected none; {MEND}")
+            raise UserError(f"{file}: {name} is {config[name]!r}, expected none; {MEND}")
+    for name in ("r", "lora_alpha"):
+        if not isinstance(config.get(name), int | float) or config[name] <= 0:
+            raise UserError(f"{file}: {name} is {config.get(name)!r}, expected a positive number")
     return config
 
 
@@ -142,87 +139,60 @@ def as_tensor(info: TensorInfo, raw: bytearray) -> "torch.Tensor":
     return torch.frombuffer(raw, dtype=getattr(torch, DTYPES[info.dtype])).view(info.shape)
 
 
-def delta(op: MergeOp, a: "torch.Tensor", b: "torch.Tensor", expert: int) -> "torch.Tensor":
-    """The change [O, I] of one piece of W: scaling * B @ A, rounded as PEFT rounds it on a CPU.
+def check_finite(adapter: Adapter) -> None:
+    """Read every trained tensor once; UserError naming the first that holds NaN or Inf."""
+    parts = [info for parts in adapter.modules.values() for info in parts.values()]
+    for info in [*parts, *adapter.whole.values()]:
+        if info.dtype in DTYPES and not load(info).isfinite().all():
+            raise UserError(
+                f"{info.file}: {info.name} holds NaN or Inf: train it again, at a lower learning rate"
+            )
 
-    `a` and `b` are the whole of lora_A and lora_B. The result has their dtype, or W's where PEFT
-    wraps the parameter. Formulas: `Linear.get_delta_weight` and `ParamWrapper.get_delta_weight` in
-    PEFT's tuners/lora/layer.py (0.21).
-    """
-    import torch
 
-    if op.experts == 1:
-        change = (b.float() @ a.float() * op.scaling).to(b.dtype)
+def _file_away(adapter: Adapter, name: str, info: TensorInfo) -> None:
+    """Sort one tensor into the adapter by its name; UserError where no kind has it."""
+    if match := PART.fullmatch(name):
+        half, part = match["half"], match["embedding"] or match["bias"] or match["magnitude"]
+        parts = adapter.modules.setdefault(match["module"], {})
+        parts[half or part] = info
+        return
+    parameter = WRAPPERS.sub("", name)
+    module, _, leaf = parameter.rpartition(".")
+    owner = module.rpartition(".")[2]
+    announced = leaf == "bias" and adapter.config.get("bias") in ("all", "lora_only")
+    announced |= any(_inside(module, listed) for listed in adapter.config.get("modules_to_save") or [])
+    if parameter != name and leaf != "bias":
+        adapter.copies[parameter] = info
+    elif announced or owner in EMBEDDINGS:
+        adapter.whole[parameter] = info
     else:
-        own_b = b.view(len(b), -1, op.experts)[:, :, expert]
-        own_a = a.view(op.experts, -1, a.shape[-1])[expert]
-        change = own_b @ own_a * op.scaling
-    return change.to(getattr(torch, DTYPES[op.base.dtype])) if op.parameter else change
-
-
-def _pairs(tensors: Mapping[str, TensorInfo]) -> dict[str, tuple[TensorInfo, TensorInfo]]:
-    halves: dict[str, dict[str, TensorInfo]] = {}
-    for name, info in tensors.items():
-        match = PAIR.fullmatch(name)
-        if match is None:
-            kinds = [kind for part, kind in KINDS.items() if part in name]
-            what = kinds[0] if kinds else "no part of a LoRA pair"
-            raise UserError(f"{info.file}: {name} is {what}, expected lora_A and lora_B; {MEND}")
-        halves.setdefault(match["module"], {})[match["half"]] = info
-    for found in halves.values():
-        if len(found) == 1:
-            (half, info), *_ = found.items()
-            other = "B" if half == "A" else "A"
-            raise UserError(f"{info.file}: {info.name} has no lora_{other} beside it; {MEND}")
-    return {module: (found["A"], found["B"]) for module, found in halves.items()}
-
-
-def _operation(
-    config: dict[str, Any],
-    module: str,
-    a: TensorInfo,
-    b: TensorInfo,
-    modules: Mapping[str, dict[str, TensorInfo]],
-) -> MergeOp:
-    # The text-only class says model.layers where the checkpoint says model.language_model.layers.
-    long_name = re.sub(r"^model\.", "model.language_model.", module)
-    found = modules.get(module) or modules.get(long_name, {})
-    wrapped = {leaf: info for leaf, info in found.items() if _is_target(config, f"{module}.{leaf}")}
-    candidates = wrapped or {leaf: info for leaf, info in found.items() if leaf == "weight"}
-    if not candidates:
-        raise UserError(f"{a.file}: {a.name} has no weight in the base; {OTHER_BASE}")
-    ops = []
-    for leaf, info in candidates.items():
-        name = f"{module}.{leaf}" if wrapped else module
-        rank = _by_pattern(config.get("rank_pattern"), name, config["r"])
-        alpha = _by_pattern(config.get("alpha_pattern"), name, config["lora_alpha"])
-        if _fits(info, a, b, rank):
-            scaling = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
-            ops.append(MergeOp(base=info, a=a, b=b, scaling=scaling, parameter=bool(wrapped)))
-    if len(ops) != 1:
-        seen = ", ".join(f"{info.name} {list(info.shape)}" for info in candidates.values())
         raise UserError(
-            f"{a.file}: {a.name} {list(a.shape)} and lora_B {list(b.shape)} fit {len(ops)} of"
-            f" {seen} at the rank that {CONFIG} says, expected one; {OTHER_BASE}"
+            f"{info.file}: {info.name} is no part of a LoRA, and neither modules_to_save nor bias in"
+            f" {CONFIG} announces it; {MEND}"
         )
-    for info in (a, b, ops[0].base):
-        if info.dtype not in DTYPES:
-            seen = f"{info.file}: {info.name} is {info.dtype}"
-            raise UserError(f"{seen}, expected one of {', '.join(DTYPES)}; {OTHER_BASE}")
-    if a.dtype != b.dtype:
-        raise UserError(f"{a.file}: {a.name} is {a.dtype} and its lora_B {b.dtype}; {MEND}")
-    return ops[0]
 
 
-def _fits(base: TensorInfo, a: TensorInfo, b: TensorInfo, rank: int) -> bool:
-    experts = base.shape[0] if len(base.shape) == 3 else 1
-    inner, (*rows, columns) = rank * experts, base.shape[-2:]
-    return inner > 0 and a.shape == (inner, columns) and b.shape == (*rows, inner)
+def _inside(module: str, listed: str) -> bool:
+    """Whether a module is one that modules_to_save lists, or inside one."""
+    return f".{module}.".find(f".{listed}.") >= 0
 
 
-def _is_target(config: dict[str, Any], name: str) -> bool:
-    targets = config.get("target_parameters") or []
-    return any(name == target or name.endswith(f".{target}") for target in targets)
+def _check_parts(config: Mapping[str, Any], module: str, parts: Mapping[str, TensorInfo]) -> None:
+    kinds = {name.removesuffix("A").removesuffix("B") for name in parts} - {"bias", "magnitude"}
+    some = next(iter(parts.values()))
+    if len(kinds) > 1:
+        raise UserError(f"{some.file}: {PREFIX}{module} is adapted as a matrix and as an embedding; {MEND}")
+    kind = kinds.pop() if kinds else ""
+    for half in "AB":
+        if kind + half not in parts:
+            raise UserError(f"{some.file}: {some.name} has no lora_{kind}{half} beside it; {MEND}")
+    for part, name in (("magnitude", "use_dora"), ("bias", "lora_bias")):
+        if (part in parts) != bool(config.get(name)):
+            has = "has a" if part in parts else "has no"
+            seen = f"{some.file}: {PREFIX}{module} {has} {part}"
+            raise UserError(
+                f"{seen}, but {CONFIG} says {name} is {config.get(name)!r}: files of two adapters?"
+            )
 
 
 def _by_pattern(pattern: Mapping[str, int] | None, name: str, default: int) -> int:

@@ -3,81 +3,172 @@
 import math
 import os
 import shutil
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import Any
 
 from core import artifacts, config, errors, shards
+from core.artifacts import Draft
 from core.errors import UserError
 from core.progress import Progress
 from core.settings import MergeSettings
 from core.shards import TensorInfo
-from quant import lora
-from quant.lora import MergeOp
+from quant import lora, parity, plan, sources
+from quant.ops import Op
+from quant.stream import Change, write_shard
 
-if TYPE_CHECKING:
-    import torch
-
-CHUNK = 1 << 26  # bytes a system call
+WORKERS = 3
+"""Shards written at once, the largest first; more would only add memory."""
+SAMPLE = 4096  # bytes
 
 
 def main(words: list[str]) -> int:
-    """Merge the run's adapter into its base: plan, validate, stream, verify; exit code 0.
+    """Merge an adapter into its base: plan, validate, stream, verify; exit code 0.
 
-    Raises UserError before a byte is written on a missing or damaged input and on an adapter that
-    is not a plain LoRA of this base; after, on a delta that is not finite or too small to be kept.
+    The run's own, or those that BASE, ADAPTER and MERGED name. Raises UserError before a byte is written
+    on a missing or damaged input and on an adapter that does not fit the base; after, leaving nothing, on
+    a change that is not finite or too small to be kept, and on a family of layers whose output differs
+    from that with the adapter active.
     """
     settings = config.parse(MergeSettings, words)
-    profile, target = settings.profile, settings.merged_dir
-    base = artifacts.require(settings.base_dir, "base")
-    adapter_dir = settings.out_dir / "adapter"
-    adapter = artifacts.require(adapter_dir, "train")
-    inputs = {
-        "adapter": artifacts.as_input(adapter_dir, adapter),
-        "base": artifacts.as_input(settings.base_dir, base),
-    }
-    trained_on = adapter["inputs"].get("base", inputs["base"])
-    if trained_on["sha256"] != inputs["base"]["sha256"]:
-        raise UserError(
-            f"{adapter_dir}: trained on another base than {settings.base_dir} is today;"
-            f" {lora.OTHER_BASE}, or make train RETRAIN=1"
-        )
+    base_dir, adapter_dir, target = sources.places(settings)
+    inputs = sources.inputs(settings)
     recorded = config.recorded(settings)
     if not artifacts.differences(artifacts.read_manifest(target), recorded, inputs):
         print(f"merge: up to date ({target})")
         return errors.DONE
 
     start = time.monotonic()
-    tensors = shards.read_checkpoint(settings.base_dir)
-    ops = lora.plan(adapter_dir, tensors)
-    size = sum(entry["bytes"] for entry in base["files"].values())
+    base = shards.read_checkpoint(base_dir)
+    adapter = lora.read(adapter_dir)
+    ops = plan.make(adapter, base)
+    lora.check_finite(adapter)
+    size = sum(file.stat().st_size for file in shards.shard_files(base_dir))
     with artifacts.create(
         target,
         kind="checkpoint",
-        profile=profile.name,
-        run=settings.run,
+        profile=settings.profile.name if not settings.base else "none",
+        run=settings.run if not settings.base else "none",
         settings=recorded,
         inputs=inputs,
+        resume=True,
     ) as draft:
-        require_space(draft.path, size)
-        copy_other_files(settings.base_dir, draft.path)
-        changes = stream(settings.base_dir, draft.path, ops)
-        kept = tuple(prefix for prefix in (profile.mtp_prefix, profile.vision_prefix) if prefix)
-        verify(tensors, shards.read_checkpoint(draft.path), changes, kept)
-        low, high = min(changes.values()), max(changes.values())
-        mean = sum(changes.values()) / len(changes)
-        draft.counts = {
-            "tensors": len(tensors),
-            "merged": len(ops),
-            "copied": len(tensors) - len(ops),
-            "relative_change": {"min": low, "mean": mean, "max": high},
-        }
+        changes = write(base_dir, base, ops, draft)
+        draft.counts["parity"] = parity.check(base_dir, adapter_dir, draft.path)
+    low, high = min(changes.values()), max(changes.values())
     print(
-        f"merge: {len(ops)} modules merged, relative change {low:.2g} to {high:.2g},"
+        f"merge: {len(ops)} tensors merged, relative change {low:.2g} to {high:.2g},"
         f" {time.monotonic() - start:.1f} s, {size / 1e6:,.0f} MB in {target}"
     )
     return errors.DONE
+
+
+def write(
+    base_dir: Path, base: Mapping[str, TensorInfo], ops: Sequence[Op], draft: Draft
+) -> dict[str, float]:
+    """Write and verify the merged checkpoint into `draft`; ||D|| / ||W|| by parameter.
+
+    Goes on from the shards that an interrupted merge finished. D is the change before it is rounded.
+    """
+    files = [file for file in shards.shard_files(base_dir) if file.name not in draft.finished]
+    require_space(draft.path, sum(file.stat().st_size for file in files))
+    if draft.finished:
+        print(f"merge: going on, {len(draft.finished)} shards are finished")
+    copy_other_files(base_dir, draft.path)
+    stream(files, ops, draft)
+    sums = _sums(draft)
+    verify(base, shards.read_checkpoint(draft.path), ops)
+    changes = {op.name: _relative(op, sums[op.name]) for op in ops}
+    touched = {region.at.name for op in ops for region in op.regions}
+    draft.counts |= {
+        "tensors": len(base),
+        "merged": len(ops),
+        "copied": len(base) - len(touched),
+        "relative_change": {
+            "min": min(changes.values()),
+            "mean": sum(changes.values()) / len(changes),
+            "max": max(changes.values()),
+        },
+    }
+    return changes
+
+
+class Stopped(Exception):
+    """Ends the other workers when one has failed or the user has interrupted."""
+
+
+def stream(files: Sequence[Path], ops: Sequence[Op], draft: Draft) -> None:
+    """Write the shards `files`, several at a time, each recorded as finished once it is on disk."""
+    total = sum(file.stat().st_size for file in files)
+    progress = Progress("merge: MB", round(total / 1e6))
+    lock, stopped, start, done = threading.Lock(), threading.Event(), time.monotonic(), 0
+
+    def passed(count: int) -> None:
+        nonlocal done
+        with lock:
+            if stopped.is_set():
+                raise Stopped
+            before, done = round(done / 1e6), done + count
+            rate = done / 1e9 / max(time.monotonic() - start, 1e-9)
+            progress.step(round(done / 1e6) - before, note=f"{rate:.2f} GB/s")
+
+    def one(file: Path) -> None:
+        written = write_shard(file, draft.path / file.name, ops, passed)
+        changes = {name: asdict(change) for name, change in written.changes.items()}
+        with lock:
+            draft.finish(file.name, written.sha256, changes=changes)
+
+    with _one_thread_each(), ThreadPoolExecutor(WORKERS) as pool:
+        try:
+            largest_first = sorted(files, key=lambda file: file.stat().st_size, reverse=True)
+            for job in [pool.submit(one, file) for file in largest_first]:
+                job.result()
+        except BaseException:
+            stopped.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+    progress.close()
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """torch's products on one thread while the workers are many."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _sums(draft: Draft) -> dict[str, Change]:
+    """The changes of all shards, added up in the order of their names: the same on every machine."""
+    sums: dict[str, Change] = {}
+    for _, entry in sorted(draft.finished.items()):
+        for name, change in entry["changes"].items():
+            whole = sums.setdefault(name, Change())
+            whole.weight += change["weight"]
+            whole.added += change["added"]
+            whole.changed |= change["changed"]
+    return sums
+
+
+def _relative(op: Op, change: Change) -> float:
+    relative = math.sqrt(change.added / (change.weight or 1.0))
+    # DoRA's magnitudes start as 16-bit norms: a module that did not train changes by less than rounding.
+    if relative and not change.changed and "magnitude" not in op.parts:
+        raise UserError(
+            f"{op.name}: its change, {relative:.1g} of the weight, is lost in rounding to"
+            f" {op.regions[0].at.dtype}: train it again, at a higher learning rate"
+        )
+    return relative
 
 
 def require_space(directory: Path, needed: int) -> None:
@@ -104,86 +195,22 @@ def copy_other_files(base: Path, target: Path) -> None:
             (target / name).chmod(0o644)
 
 
-def stream(base: Path, target: Path, ops: Sequence[MergeOp]) -> dict[str, float]:
-    """Write every shard of `base` to `target`, the same but for the tensors of `ops`.
+def verify(base: Mapping[str, TensorInfo], merged: Mapping[str, TensorInfo], ops: Sequence[Op]) -> None:
+    """Check a finished merge by reading it: its headers, and pages of every tensor without a change.
 
-    Holds one pair of adapter matrices and one piece of a tensor in memory. Returns ||D|| / ||W|| by
-    tensor name, D as it is before the sum is rounded. UserError on a delta that is not finite.
-    """
-    files = shards.shard_files(base)
-    progress = Progress("merge: shards", len(files))
-    changes: dict[str, float] = {}
-    for file in files:
-        own = sorted((op for op in ops if op.base.file == file), key=lambda op: op.base.start)
-        with file.open("rb") as source, (target / file.name).open("wb") as out:
-            position = 0
-            for op in own:
-                copy_range(source, out, position, op.base.start)
-                changes[op.base.name] = write_merged(op, out)
-                position = op.base.stop
-            copy_range(source, out, position, file.stat().st_size)
-        (target / file.name).chmod(0o644)
-        progress.step(note=file.name)
-    progress.close()
-    return changes
-
-
-def write_merged(op: MergeOp, out: IO[bytes]) -> float:
-    """Write W + D to where W lies in its shard, and return ||D|| / ||W||."""
-    a, b = lora.load(op.a), lora.load(op.b)
-    weight_square = delta_square = 0.0
-    for expert, piece in enumerate(op.pieces):
-        raw = bytearray(shards.read_bytes(piece))
-        weight, delta = lora.as_tensor(piece, raw), lora.delta(op, a, b, expert)
-        weight_square += _norm(weight) ** 2
-        delta_square += _norm(delta) ** 2
-        if delta.count_nonzero():  # adding +0 would turn a weight of -0 into +0
-            weight += delta  # in place, as PEFT does: the sum with an fp32 delta is rounded once
-        out.seek(piece.start)
-        out.write(raw)
-    change = math.sqrt(delta_square / (weight_square or 1.0))
-    if not math.isfinite(change):
-        raise UserError(
-            f"{op.b.file}: the delta of {op.base.name} is not finite:"
-            " make train RETRAIN=1, at a lower LEARNING_RATE"
-        )
-    return change
-
-
-def copy_range(source: IO[bytes], out: IO[bytes], start: int, stop: int) -> None:
-    """Copy the bytes `[start, stop)` to the same place in `out`, inside the kernel where it can."""
-    while start < stop:
-        count = min(CHUNK, stop - start)
-        try:
-            copied = os.copy_file_range(source.fileno(), out.fileno(), count, start, start)
-        except (AttributeError, OSError):  # not on macOS, nor between some file systems
-            copied = os.pwrite(out.fileno(), os.pread(source.fileno(), count, start), start)
-        if not copied:
-            raise UserError(f"{source.name}: ended at byte {start} of {stop}: make base merge")
-        start += copied
-
-
-def verify(
-    base: Mapping[str, TensorInfo],
-    merged: Mapping[str, TensorInfo],
-    changes: Mapping[str, float],
-    kept: tuple[str, ...],
-) -> None:
-    """Check a finished merge by reading it.
-
-    Names, dtypes, shapes and byte ranges equal the base's. A tensor with a delta differs from the
-    base's; UserError where rounding lost all of it. Tensors under the prefixes `kept` (MTP, vision)
-    without a delta equal the base's. The others were copied range by range and are not read again.
+    Names, dtypes, shapes and byte ranges equal the base's; an unchanged tensor begins, goes on in the
+    middle and ends with the base's bytes. What the changed ones hold is for `parity` to see.
     """
     assert _layout(merged) == _layout(base), "the merged checkpoint is laid out anew"
-    for name, info in base.items():
-        if changes.get(name) and same_bytes(info, merged[name]):
-            raise UserError(
-                f"{name}: its delta, {changes[name]:.1g} of the weight, is lost in rounding to"
-                f" {info.dtype}: make train RETRAIN=1, at a higher LEARNING_RATE"
-            )
-        if name not in changes and name.startswith(kept):
-            assert same_bytes(info, merged[name]), f"{name} is not the base's"
+    touched = {region.at.name for op in ops for region in op.regions}
+    for name in base.keys() - touched:
+        assert _sampled(base[name]) == _sampled(merged[name]), f"{name} is not the base's"
+
+
+def _sampled(info: TensorInfo) -> list[bytes]:
+    middle, last = (info.start + info.stop) // 2, max(info.start, info.stop - SAMPLE)
+    with info.file.open("rb") as file:
+        return [os.pread(file.fileno(), min(SAMPLE, info.stop - at), at) for at in (info.start, middle, last)]
 
 
 def same_bytes(one: TensorInfo, other: TensorInfo) -> bool:
@@ -191,17 +218,11 @@ def same_bytes(one: TensorInfo, other: TensorInfo) -> bool:
     with one.file.open("rb") as left, other.file.open("rb") as right:
         left.seek(one.start)
         right.seek(other.start)
-        for start in range(one.start, one.stop, CHUNK):
-            count = min(CHUNK, one.stop - start)
+        for start in range(one.start, one.stop, 1 << 26):
+            count = min(1 << 26, one.stop - start)
             if left.read(count) != right.read(count):
                 return False
     return True
-
-
-def _norm(tensor: "torch.Tensor") -> float:
-    import torch
-
-    return torch.linalg.vector_norm(tensor.float()).item()
 
 
 def _layout(tensors: Mapping[str, TensorInfo]) -> dict[str, tuple[Any, ...]]:

@@ -138,6 +138,61 @@ def test_what_is_no_header_is_refused(entries: Any, tmp_path: Path) -> None:
         shards.read_header(path)
 
 
+TWO = {"x": GOOD, "y": GOOD | {"data_offsets": [8, 16]}}
+
+
+@pytest.mark.parametrize(
+    ("entries", "size", "message"),
+    [
+        (TWO, 24, "8 bytes belong to no tensor"),
+        ({"x": GOOD, "y": GOOD}, 16, r"y starts at byte \d+, expected"),
+        ({"x": GOOD, "y": GOOD | {"data_offsets": [16, 24]}}, 24, r"y starts at byte \d+, expected"),
+        ({"y": GOOD | {"data_offsets": [8, 16]}}, 16, r"y starts at byte \d+, expected"),
+        ({"x": GOOD, "__metadata__": {"format": "qt"}}, 8, "not a safetensors file"),
+        ({"x": GOOD, "__metadata__": {"gormat": "pt"}}, 8, "not a safetensors file"),
+        ({"x": GOOD, "__metadata__": {"format": "pt", "n": 1}}, 8, "not a safetensors file"),
+        ({"x": GOOD | {"shape": [-1, -2]}}, 8, "not a safetensors file"),
+    ],
+)
+def test_bytes_that_no_tensor_or_two_claim_are_refused(
+    entries: Any, size: int, message: str, tmp_path: Path
+) -> None:
+    assert len(shards.read_header(header(tmp_path / "good.safetensors", TWO, bytes(16)))) == 2
+    with pytest.raises(UserError, match=message):
+        shards.read_header(header(tmp_path / "x.safetensors", entries, bytes(size)))
+
+
+def test_a_name_that_comes_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    one = json.dumps(GOOD)
+    text = f'{{"x": {one}, "x": {one}}}'.encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(8))
+    with pytest.raises(UserError, match="x stands twice in the header"):
+        shards.read_header(path)
+
+
+def test_a_flipped_bit_of_a_header_is_refused_or_changes_a_name(tmp_path: Path) -> None:
+    whole = tmp_path / "whole.safetensors"
+    small(whole)
+    data = whole.read_bytes()
+    before = shards.read_header(whole)
+    damaged = tmp_path / "whole" / "whole.safetensors"
+    damaged.parent.mkdir()
+    refused = renamed = 0
+    for bit in range(0, 8 * (8 + int.from_bytes(data[:8], "little")), 3):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        damaged.write_bytes(flipped)
+        try:
+            found = shards.read_header(damaged)
+        except UserError:
+            refused += 1
+            continue
+        renamed += found.keys() != before.keys()
+        assert found.keys() != before.keys()
+    assert refused > 10 * renamed
+
+
 @pytest.mark.parametrize("data", [b"PK\3\4" + bytes(100), struct.pack("<Q", 4) + b"\xff{}\xff"])
 def test_another_kind_of_file_is_refused(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"

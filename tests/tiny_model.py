@@ -12,19 +12,52 @@ if TYPE_CHECKING:
 HIDDEN, EXPERTS, VOCAB = 64, 4, 96
 
 
-def make(directory: Path, *, dtype: str = "bfloat16", seed: int = 100) -> None:
-    """Write 3 shards, index and config; 3 GDN layers, 1 of attention, every tensor of `dtype`."""
+def make(
+    directory: Path,
+    *,
+    dtype: str = "bfloat16",
+    intermediate: int = 48,
+    single_experts: bool = False,
+    old_norms: bool = False,
+    seed: int = 100,
+) -> None:
+    """Write 3 shards, index and config; 3 GDN layers, 1 of attention, every tensor of `dtype`.
+
+    `single_experts`: the experts, MTP's too, one by one instead of stacked. `old_norms`: linear_attn's A_log
+    and norm in float32, as Qwen3.5 stores them.
+    """
     import torch
 
     directory.mkdir(parents=True, exist_ok=True)
-    tensors = {name: t.to(getattr(torch, dtype)) for name, t in _tensors(seed).items()}
+    made = config(intermediate)
+    tensors = {name: t.to(getattr(torch, dtype)) for name, t in _tensors(made, seed).items()}
+    if single_experts:
+        tensors = unstack(tensors)
+    if old_norms:
+        for name in [n for n in tensors if n.endswith(("linear_attn.A_log", "linear_attn.norm.weight"))]:
+            tensors[name] = tensors[name].float()
     size = sum(t.nbytes for t in tensors.values())
     write_checkpoint(directory, tensors, max_shard_bytes=size // 2)
-    config().save_pretrained(directory)
+    made.save_pretrained(directory)
     (directory / "chat_template.jinja").write_text("{{ messages }}\n", encoding="utf-8")
 
 
-def config() -> "Qwen3_5MoeConfig":
+def unstack(tensors: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
+    """The same tensors with every stack of experts taken apart."""
+    apart = {}
+    for name, tensor in tensors.items():
+        head, _, stack = name.rpartition(".")
+        if not head.endswith(".experts"):
+            apart[name] = tensor
+            continue
+        matrices = ["gate_proj", "up_proj"] if stack == "gate_up_proj" else ["down_proj"]
+        for expert, whole in enumerate(tensor):
+            for matrix, part in zip(matrices, whole.chunk(len(matrices)), strict=True):
+                apart[f"{head}.{expert}.{matrix}.weight"] = part.contiguous()
+    return apart
+
+
+def config(intermediate: int = 48) -> "Qwen3_5MoeConfig":
     """The model's configuration, the class name in it."""
     from transformers import Qwen3_5MoeConfig
 
@@ -42,7 +75,7 @@ def config() -> "Qwen3_5MoeConfig":
         "linear_value_head_dim": 16,
         "num_experts": EXPERTS,
         "num_experts_per_tok": 2,
-        "moe_intermediate_size": 48,
+        "moe_intermediate_size": intermediate,
         "shared_expert_intermediate_size": 40,
     }
     vision: dict[str, Any] = {
@@ -58,12 +91,12 @@ def config() -> "Qwen3_5MoeConfig":
     return made
 
 
-def _tensors(seed: int) -> dict[str, "torch.Tensor"]:
+def _tensors(made: "Qwen3_5MoeConfig", seed: int) -> dict[str, "torch.Tensor"]:
     import torch
     from transformers import Qwen3_5MoeForConditionalGeneration
 
     generator = torch.Generator().manual_seed(seed)
-    tensors = dict(Qwen3_5MoeForConditionalGeneration(config()).state_dict())
+    tensors = dict(Qwen3_5MoeForConditionalGeneration(made).state_dict())
     last = "model.language_model.layers.3."
     for name in [name for name in tensors if name.startswith(last)]:
         tensors[name.replace(last, "mtp.layers.0.")] = tensors[name]
