@@ -13,6 +13,8 @@ MCP_CONFIG := examples/mcp.json
 REFRESH :=
 # folders with <skill>/SKILL.md, separated by spaces
 SKILLS_DIRS := examples/skills
+# skills that training never shows, to measure what carries over; blank = the profile's
+HELD_OUT_SKILLS :=
 # folders with subagents (<agent>.md), as Claude Code keeps them
 AGENTS_DIRS :=
 # folders with plans that you wrote (.md), for their style and form
@@ -25,8 +27,8 @@ SECRETS_FILE :=
 HOSTS_FILE :=
 # findings that you reviewed and allow, `fingerprint  reason` a line
 SECRETS_ALLOWED :=
-# how your users ask for the tools; blank = as the tools' schemas say
-REQUESTS := examples/requests.yaml
+# how your users ask for the tools; blank = the profile's
+REQUESTS :=
 # prompts of what the model already does well, answered anew so that it is not forgotten; blank = the profile's
 REPLAY :=
 # OpenAI-compatible server of the model in production (http://localhost:8000/v1); blank = the base in process
@@ -112,13 +114,13 @@ SCHEMAS_SETTINGS := $(PLACE) MCP_CONFIG REFRESH
 RULES_SETTINGS := $(PLACE)
 REPLAY_SETTINGS := $(PLACE) REPLAY ENDPOINT ROWS MCP_CONFIG SECRETS_FILE
 SOURCES_SETTINGS := $(PLACE) SKILLS_DIRS AGENTS_DIRS PLANS_DIRS TRANSCRIPTS_DIRS MCP_CONFIG SECRETS_FILE HOSTS_FILE
-DATASET_SETTINGS := $(PLACE) REQUESTS ROWS TEACHER JUDGE MCP_CONFIG SECRETS_FILE SECRETS_ALLOWED \
+DATASET_SETTINGS := $(PLACE) REQUESTS ROWS HELD_OUT_SKILLS TEACHER JUDGE MCP_CONFIG SECRETS_FILE SECRETS_ALLOWED \
 	TOOLS_SHOWN MAX_LENGTH DATA_SEED EVAL_SEED
-VALIDATE_SETTINGS := $(PLACE) MCP_CONFIG SECRETS_FILE SECRETS_ALLOWED
+VALIDATE_SETTINGS := $(PLACE) HELD_OUT_SKILLS MCP_CONFIG SECRETS_FILE SECRETS_ALLOWED
 TRAIN_SETTINGS := $(PLACE) BACKEND LORA_RANK LORA_ALPHA LORA_DROPOUT LEARNING_RATE EPOCHS BATCH_SIZE \
 	MAX_LENGTH TRAIN_SEED RETRAIN
 MERGE_SETTINGS := $(PLACE) BASE ADAPTER MERGED CHECK_BASE
-EVAL_SETTINGS := $(PLACE) EVAL_LIMIT FORCE
+EVAL_SETTINGS := $(PLACE) EVAL_LIMIT HELD_OUT_SKILLS FORCE
 QUANTIZE_SETTINGS := $(PLACE) CALIBRATION_ROWS FORCE
 DEQUANTIZE_SETTINGS := $(PLACE)
 DEPLOY_SETTINGS := $(PLACE) DEPLOY_DIR FORCE
@@ -231,7 +233,7 @@ settings: $(ENV) ## every setting, its value and where it comes from
 ##@ Development
 .PHONY: test test-slow hooks check gpu-check
 test: $(ENV) ## the tests, in under ten minutes on two cores
-	$(PY) -m pytest -m "not slow"
+	$(PY) -m pytest -m "not slow" -n 2 --dist loadgroup
 
 PUBLIC_SERVERS := $(shell sed -n 's/==.*//p' tests/mcp-servers.txt 2>/dev/null)
 test-slow: $(ENV) $(PUBLIC_SERVERS:%=.venv-mcp/%/.complete) ## the long proofs

@@ -1,9 +1,10 @@
 """`python -m benchmarks.dataset`: `make dataset` of production's profile, five servers and five skills.
 
-Everything that the stage does is timed: rows built, verified, rendered, scanned for secrets, written, shown as
-a page. The servers' dumps are tests/data/schemas, with those of the example's two, which the skills call; the
-replayed answers come from a stand-in for the served model. The tokenizer is the tiny base's: it makes three
-tokens where production's makes one, so the time is no less. The bar: 3,000 examples in 180 s on two cores, 2 GB.
+Everything that the stage does is timed: rows built, verified, rendered, scanned for secrets, written, shown
+as a page. The servers' dumps are tests/data/schemas, with those of the example's two, which the skills call;
+the replayed answers come from a stand-in for the served model. The tokenizer is the tiny base's: it makes
+three tokens where production's makes one, so the time is no less. The bar: 3,000 examples in 180 s on two
+cores, in 2 GB.
 """
 
 import contextlib

@@ -25,6 +25,7 @@ KINDS = {
     bool: "1 or blank",
     Path: "a path",
     tuple[Path, ...]: "paths, separated by spaces",
+    tuple[str, ...]: "names, separated by spaces",
     dict[str, int]: "name=<number> pairs, separated by spaces",
     Profile: "a profile",
 }
@@ -146,6 +147,8 @@ def _convert(name: str, text: str, kind: Any) -> Any:
         return text == "1"
     if kind == tuple[Path, ...]:
         return tuple(Path(part).expanduser() for part in text.split())
+    if kind == tuple[str, ...]:
+        return tuple(text.split())
     if kind is Path:
         return Path(text).expanduser()
     try:

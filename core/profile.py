@@ -50,6 +50,8 @@ class Data:
     """Held-out rows by bucket."""
     replay: Path
     """Prompts of what the model already does well."""
+    requests: str = ""
+    """File with users' wordings for tools; blank where rows are made from the schemas alone."""
     skill_prompt: str
     """What of a skill stands in the prompt: `body` (as Claude Code loads it) or `description`."""
     answer_tokens: int

@@ -98,8 +98,9 @@ class ReplaySettings(RunSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSettings(RunSettings):
-    requests: str = setting("", recorded=False)
+    requests: str = setting(profile="data.requests", recorded=False)
     rows: dict[str, int] = setting(profile="data.rows")
+    held_out_skills: tuple[str, ...] = setting(profile="held_out_skills")
     teacher: str = setting("")
     judge: bool = setting(False)
     mcp_config: Path = setting(recorded=False)
@@ -113,6 +114,7 @@ class DatasetSettings(RunSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class ValidateSettings(RunSettings):
+    held_out_skills: tuple[str, ...] = setting(profile="held_out_skills", recorded=False)
     mcp_config: Path = setting(recorded=False)
     secrets_file: str = setting("", recorded=False)
     secrets_allowed: str = setting("", recorded=False)
@@ -143,6 +145,7 @@ class MergeSettings(RunSettings):
 @dataclass(frozen=True, kw_only=True)
 class EvalSettings(RunSettings):
     eval_limit: int = setting(0)
+    held_out_skills: tuple[str, ...] = setting(profile="held_out_skills")
     force: bool = setting(False, recorded=False)
     checkpoint: str = setting("merged", recorded=False)
 

@@ -85,7 +85,7 @@ def main(words: list[str]) -> int:
             chat.write_rows(draft.path / name, rows)
         train, held_out = sides.values()
         book = rulebook.of(sources.rules, sources.tools, sources.servers)
-        draft.counts = figures(train, held_out, made.dropped, book, profile.held_out_skills)
+        draft.counts = figures(train, held_out, made.dropped, book, settings.held_out_skills)
         left_out += transcripts.left_out(sources)
         draft.counts |= {"transcripts_left_out": dict(left_out)}
     shown = settings.data_dir / "dataset.html"

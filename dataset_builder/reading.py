@@ -3,6 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
+from core.errors import UserError, did_you_mean
 from core.profile import Data
 from core.settings import DatasetSettings
 from dataset_builder import raw
@@ -32,6 +33,7 @@ def read(settings: DatasetSettings, data: Data) -> tuple[Sources, Counter[str]]:
         agents = load_agents(raw.directories(copies, "agents"))
         plans = load_plans(raw.directories(copies, "plans"))
         conversations, left_out = read_transcripts(raw.directories(copies, "transcripts"))
+    _check_held_out(settings, [skill.name for skill in skills])
     sources = Sources(
         tools=tools,
         servers=servers,
@@ -46,6 +48,14 @@ def read(settings: DatasetSettings, data: Data) -> tuple[Sources, Counter[str]]:
         conversations=conversations,
         tools_shown=settings.tools_shown,
         skill_prompt=data.skill_prompt,
-        held_out_skills=settings.profile.held_out_skills,
+        held_out_skills=settings.held_out_skills,
     )
     return sources, left_out
+
+
+def _check_held_out(settings: DatasetSettings, skills: list[str]) -> None:
+    """UserError on a name that the user gave and no skill has; the profile's may be of other folders."""
+    for name in settings.held_out_skills:
+        if name not in skills and name not in settings.profile.held_out_skills:
+            hint = did_you_mean(name, skills)
+            raise UserError(f"HELD_OUT_SKILLS: no skill {name}{hint}; have {', '.join(skills)}")

@@ -18,7 +18,8 @@ from dataset_builder.documents import rule_drafts
 from dataset_builder.documents.normative import normative_lines
 from dataset_builder.documents.procedures import procedure
 from dataset_builder.documents.skills import Skill, load_skills
-from dataset_builder.schemas import ToolSchema, load_tools
+from dataset_builder.schemas import ServerInfo, ToolSchema, load_servers, load_tools
+from dataset_builder.servers import server_rules
 
 BODY = "\nrules:"
 
@@ -26,7 +27,8 @@ BODY = "\nrules:"
 def main(words: list[str]) -> int:
     """The stage; exit code 0. UserError after the table where a passage is gone or a line has no rule."""
     settings = config.parse(RulesSettings, words)
-    drafts, tools = settings.data_dir / "rules", load_tools(settings.data_dir / "schemas")
+    schemas, drafts = settings.data_dir / "schemas", settings.data_dir / "rules"
+    tools, servers = load_tools(schemas), load_servers(schemas)
     sources = settings.data_dir / "raw"
     skills = load_skills(raw.directories(sources, "skills"))
     width = max(len("skill"), *(len(skill.name) for skill in skills))
@@ -40,7 +42,9 @@ def main(words: list[str]) -> int:
         if not rules.can_be_broken(found):
             lines.append(f"{'':<{width}}  note: {path}: the gate cannot judge by it; add a must or an order")
         faults += faults_in(skill, path, found)
-    print("\n".join(raw.of_originals(line, sources) for line in lines + faults))
+    print("\n".join(raw.of_originals(line, sources) for line in lines))
+    print("\n".join(write_stated(tools, servers, drafts / "servers")))
+    print("".join(raw.of_originals(f"{fault}\n", sources) for fault in faults), end="")
     if faults:
         raise UserError(f"{len(faults)} passages of skills and rules that do not match; mend them as said")
     return errors.DONE
@@ -61,6 +65,36 @@ def load_rules(skills: Sequence[Skill], drafts: Path) -> dict[str, list[Rule]]:
             more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
             raise UserError(faults[0] + more)
     return found
+
+
+def write_stated(
+    tools: Mapping[str, ToolSchema], servers: Mapping[str, ServerInfo], directory: Path
+) -> list[str]:
+    """Write `<server>.yaml`: the rules that each server states today, and what else it demands.
+
+    Returns a line a server. The files are for people: rows are made from the dump itself, and a rule that it
+    no longer states is never taught.
+    """
+    import yaml
+
+    directory.mkdir(parents=True, exist_ok=True)
+    stated = server_rules.deployed(tools.values(), servers)
+    demands = server_rules.passages(tools.values(), servers)
+    width = max([len("server"), *map(len, servers)])
+    lines = [f"{'server':<{width}}  rules  other demands  version"]
+    for name, info in servers.items():
+        own = stated.get(name, [])
+        others = [one for one in demands if one.server == name and not server_rules.is_covered(one, own)]
+        content = {
+            "server": name,
+            "version": info.version,
+            "rules": [server_rules.described(rule) for rule in own],
+            "without_a_rule": [{"place": one.place, "quote": one.quote} for one in others],
+        }
+        text = yaml.safe_dump(content, allow_unicode=True, sort_keys=False, width=100)
+        artifacts.write_atomically(directory / f"{name}.yaml", f"# Written anew by every make rules.\n{text}")
+        lines.append(f"{name:<{width}}  {len(own):>5}  {len(others):>13}  {info.version}")
+    return lines
 
 
 def faults_in(skill: Skill, path: Path, found: Sequence[Rule]) -> list[str]:

@@ -65,9 +65,8 @@ def main(words: list[str]) -> int:
             found += [fault] if fault else []
             progress.step()
     progress.close()
-    held_out_skills = settings.profile.held_out_skills
     found += [Violation("both sides", "leak", leak) for leak in split.leaks(sides["train"], sides["eval"])]
-    leaked = split.held_out_skills_in(sides["train"], skills, held_out_skills)
+    leaked = split.held_out_skills_in(sides["train"], skills, settings.held_out_skills)
     found += [Violation("training", "held-out skill", leak) for leak in leaked]
     found += faults_between(sides["train"]) + faults_between(sides["eval"])
     allowed = Path(settings.secrets_allowed) if settings.secrets_allowed else None

@@ -14,7 +14,6 @@ from typing import Any
 from core import artifacts, chat, config, generate
 from core.artifacts import Draft
 from core.chat import Row
-from core.profile import Profile
 from core.render import prompt_text
 from core.settings import EvalSettings
 from eval import rollout, stats
@@ -74,14 +73,16 @@ def measure(name: str, checkpoint: Path, target: str, settings: EvalSettings) ->
     ) as draft:
         tokenizer = generate.load_tokenizer(checkpoint)
         model = generate.load_model(checkpoint, settings.profile.train.dtype)
-        run(rows, model, tokenizer, draft, f"eval: {name}", settings.profile)
+        run(rows, model, tokenizer, draft, f"eval: {name}", settings)
     return artifacts.require(path, "eval")
 
 
-def run(rows: Sequence[Row], model: Any, tokenizer: Any, draft: Draft, what: str, profile: Profile) -> None:
+def run(
+    rows: Sequence[Row], model: Any, tokenizer: Any, draft: Draft, what: str, settings: EvalSettings
+) -> None:
     """Take the measurements of `rows`; write the samples to the draft, and its counts."""
-    assert profile.data is not None  # its rows were made from it
-    answer_tokens = profile.data.answer_tokens
+    assert settings.profile.data is not None  # its rows were made from it
+    answer_tokens = settings.profile.data.answer_tokens
     answer = functools.partial(generate.generate, model, tokenizer, max_new_tokens=answer_tokens)
     whole = [row for row in rows if row.bucket in ROWS[SKILLS]]
     single = [row for row in rows if row.bucket not in ROWS[SKILLS]]
@@ -104,7 +105,7 @@ def run(rows: Sequence[Row], model: Any, tokenizer: Any, draft: Draft, what: str
     with (draft.path / SAMPLES).open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(sample, ensure_ascii=False) + "\n" for sample in samples)
     rules = skills.by_rule(zip(whole, followed, strict=True))
-    draft.counts = counts(samples, profile.held_out_skills) | {
+    draft.counts = counts(samples, settings.held_out_skills) | {
         "rules": {rule: asdict(one) for rule, one in rules.items()},
         "seconds": seconds,
     }

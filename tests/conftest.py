@@ -1,5 +1,6 @@
 """Shared parts of the tests: the tiny base, and a copy of the project that a test may run make in."""
 
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -8,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from core import artifacts
+
+# The tests share the cores among processes; threads of torch in each would only wait for one another.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ROOT = Path(__file__).parent.parent
 CODE = (
@@ -35,6 +39,14 @@ DATA = replace(
 )
 PROFILE = replace(tiny.PROFILE, name="mini", data=DATA, train=replace(tiny.PROFILE.train, epochs=1))
 '''
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A file's tests stay together, and so do all that use the project in which make has run."""
+    for item in items:
+        group = "project" if "project" in getattr(item, "fixturenames", ()) else item.path.name
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """Near-duplicates: the same request said nearly alike goes, the same template with other values stays."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -51,6 +52,11 @@ def test_the_same_words_with_another_call_are_another_example():
 def test_buckets_and_skills_are_apart():
     assert near_duplicates([row(asked(ASKED), id="0"), row(asked(ASKED), id="1", bucket="errors")]) == {}
     assert near_duplicates([row(asked(ASKED), id="0"), row(asked(ASKED), id="1", skill="informe")]) == {}
+
+
+def test_prompts_of_replay_may_be_alike():
+    written = [replace(one, bucket="replay") for one in rows(ASKED, f"{ASKED}, gracias")]
+    assert near_duplicates(written) == {}
 
 
 def test_small_talk_may_repeat():

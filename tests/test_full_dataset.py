@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from core import artifacts, chat, profile
 from core.chat import Row
@@ -117,6 +118,22 @@ def test_every_bucket_is_filled_and_the_dataset_is_valid(run, built: Path) -> No
     assert {row.server for row in train} >= {"github", "gitea", "atlassian", "docmost", "penpot"}
     assert HELD_OUT in {row.skill for row in held_out} - {row.skill for row in train}
     assert run(validate) == 0
+
+
+def test_the_rules_that_the_servers_state_are_written_down_with_their_sentence(
+    built: Path, place: Path
+) -> None:
+    file = place / "data/full/rules/servers/penpot.yaml"
+    stated = yaml.safe_load(file.read_text(encoding="utf-8"))
+    dump = (place / "data/full/schemas/penpot.json").read_text(encoding="utf-8")
+    assert len(stated["rules"]) > 3
+    for rule in stated["rules"]:
+        assert json.dumps(rule["quote"], ensure_ascii=False)[1:-1] in dump
+    taught = {
+        name for row in rows(built, "train") for name in row.meta["rules"] if name.startswith("penpot/")
+    }
+    assert taught <= {f"penpot/{rule['id']}" for rule in stated["rules"]}
+    assert taught
 
 
 def test_a_known_secret_of_a_transcript_is_a_placeholder_everywhere(built: Path, place: Path) -> None:

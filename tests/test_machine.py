@@ -27,7 +27,7 @@ def test_a_cuda_machine_takes_all_twelve_named_packages():
 
 def test_no_cuda_only_package_reaches_another_machine():
     for kind in ("cpu", "apple"):
-        assert not {"xformers", "flash-linear-attention", "unsloth", "bitsandbytes"} & set(requirements(kind))
+        assert not {"xformers", "flash-linear-attention", "unsloth"} & set(requirements(kind))
 
 
 def test_xformers_is_taken_only_where_a_wheel_exists():

@@ -177,6 +177,8 @@ def test_no_process_outlives_its_parent(tmp_path: Path, how: signal.Signals) -> 
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,
+        # Whoever runs the tests in the background has told their processes to ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     wanted = min(2, parallel.cores())
     while len(list(tmp_path.iterdir())) < wanted:

@@ -261,6 +261,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             for tool in TOOLS.values()
         ]
         answer = {"server": "box", "protocol_version": "1", "instructions": "", "tools": tools}
+        answer |= {"instructions": None, "protocol_version": "2025-06-18", "server_info": None}
         (made.path / "box.json").write_text(json.dumps(answer), encoding="utf-8")
     empty = {"path": "", "sha256": ""}
     inputs = {"skills": {"path": "mine", "sha256": ""}, "agents": empty, "plans": empty, "transcripts": empty}

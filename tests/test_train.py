@@ -93,7 +93,8 @@ def test_a_run_that_learns_nothing_is_stopped():
 def test_the_adapter_is_in_peft_layout_and_says_what_was_trained(project):
     adapter = project / "out/mini/adapter"
     manifest = json.loads((adapter / "manifest.json").read_text())
-    assert manifest["backend"] == {"name": "plain", "reasons": {}}
+    rule = "core/gated_delta.py (fla: not installed)"
+    assert manifest["backend"] == {"name": "plain", "reasons": {}, "gated_delta": rule}
     assert manifest["counts"]["modules"] == 30
     names = shards.read_header(adapter / "adapter_model.safetensors")
     assert len(names) == 60

@@ -37,6 +37,7 @@ PROFILE = Profile(
             "replay": 150,
         },
         replay=Path("examples/replay.jsonl"),
+        requests="examples/requests.yaml",
         skill_prompt="description",
         answer_tokens=160,
     ),

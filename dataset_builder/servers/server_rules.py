@@ -65,6 +65,13 @@ def passages(tools: Iterable[ToolSchema], servers: Mapping[str, ServerInfo]) -> 
     ]
 
 
+def described(rule: Rule) -> dict[str, str]:
+    """A rule in words: its quote, when it applies, what it checks."""
+    checks = {name: key.text for name, key in rule.keys.items() if isinstance(key, Selector)}
+    when = {"when": rule.when.text} if rule.when else {}
+    return {"id": rule.id, "quote": rule.quote, **when, "kind": rule.kind, **checks}
+
+
 def is_covered(passage: Passage, stated: Iterable[Rule]) -> bool:
     """Whether a known rule of the passage's server was taken from it."""
     return any(rule.quote in passage.quote or passage.quote in rule.quote for rule in stated)

@@ -27,9 +27,14 @@ _VALUE = re.compile(r"""«[^»]*»|"[^"]*"|`[^`]*`|(?<!\w)'[^']*'(?!\w)|\S*\d\S*
 
 
 def near_duplicates(rows: Sequence[Row]) -> dict[str, str]:
-    """Ids of the rows that repeat an earlier one, each with the id of that earlier row, which stays."""
+    """Ids of the rows that repeat an earlier one, each with the id of that earlier row, which stays.
+
+    Replay rows are exempt: somebody wrote their prompts, one like another on purpose.
+    """
     alike: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
+        if row.bucket == "replay":
+            continue
         if _calls(row) or sum(len(re.findall(r"\w+", text)) for text in _asked(row)) >= LEAST_WORDS:
             alike[_key(row)].append(row)
     found: dict[str, str] = {}
