@@ -282,9 +282,10 @@ def test_the_stage_drafts_once_and_shows_what_is_covered(
 ) -> None:
     assert rules_stage.main(WORDS) == 0
     first, stamp = DRAFT.read_bytes(), DRAFT.stat().st_mtime_ns
-    head, line = capsys.readouterr().out.splitlines()
+    head, line, _, server = capsys.readouterr().out.splitlines()
     assert head.split() == ["skill", "lines", "checked", "judged", "waived", "open", "rules"]
     assert line.split() == ["pack", "12", "10", "1", "1", "0", str(DRAFT), "(drafted)"]
+    assert server.split() == ["box", "0", "0"]
     assert rules_stage.main(WORDS) == 0
     assert "(draft, up to date)" in capsys.readouterr().out
     assert (DRAFT.read_bytes(), DRAFT.stat().st_mtime_ns) == (first, stamp)
