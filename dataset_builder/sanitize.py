@@ -18,6 +18,8 @@ from dataset_builder.sanitizing.report import Report
 from dataset_builder.sanitizing.rules import Rules
 from dataset_builder.sanitizing.spans import Bytes, every_place
 
+REACH = 512
+"""Characters within which a word tells that something else is a secret, tables apart."""
 SHORTEST_REPEATED = 8
 """A value of this length that was found once is a secret wherever else it stands in the text."""
 LIBRARY = "betterleaks"
@@ -72,9 +74,11 @@ class Sanitizer:
 
     def scrub(self, text: str, file: str = "") -> str:
         """The text with a placeholder for every secret; scrubbed again, it stays as it is."""
-        # What a secret hid beside it may show once it is gone; each round leaves less to find.
-        while found := self.find(text):
+        found = self.find(text)
+        while found:
             text = self._replaced(text, found, file)
+            # What a secret hid beside it may show once it is gone; elsewhere nothing has changed.
+            found = self.find(text) if any(map(self.find, _around_placeholders(text))) else []
         return text
 
     def scrub_value(self, value: Any, file: str = "") -> Any:
@@ -149,6 +153,17 @@ class Sanitizer:
             pieces += [text[end : finding.start], self._placeholders.fake(text[finding.start : finding.end])]
             end = finding.end
         return "".join([*pieces, text[end:]])
+
+
+def _around_placeholders(text: str) -> Iterator[str]:
+    """The parts of a text within REACH of a placeholder."""
+    start = end = 0
+    for match in PLACEHOLDER.finditer(text):
+        if match.start() - REACH > end:
+            yield text[start:end]
+            start = match.start() - REACH
+        end = match.end() + REACH
+    yield text[start:end]
 
 
 def _type(name: str) -> str:
