@@ -231,7 +231,7 @@ settings: $(ENV) ## every setting, its value and where it comes from
 	@$(PY) -m core.settings show $(call args,$(STAGE_SETTINGS)) COMMAND_LINE=$(call quote,$(typed))
 
 ##@ Development
-.PHONY: test test-slow hooks check gpu-check
+.PHONY: test test-slow hooks check secrets-check gpu-check
 test: $(ENV) ## the tests, in under ten minutes on two cores
 	$(PY) -m pytest -m "not slow" -n 2 --dist loadgroup
 
@@ -246,6 +246,10 @@ check: $(ENV) ## ruff and pyright
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/pyright
+
+secrets-check: $(ENV) ## measure the scrubber and other scanners on labelled credentials
+	$(PY) -m pip install -q -c constraints.txt credsweeper
+	$(PY) -m benchmarks.secrets
 
 gpu-check: $(ENV) ## measure on this machine's GPU what was only measured on a CPU
 	$(PY) -m benchmarks.gated_delta
