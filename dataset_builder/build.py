@@ -88,9 +88,11 @@ def main(words: list[str]) -> int:
         draft.counts = figures(train, held_out, made.dropped, book, settings.held_out_skills)
         left_out += transcripts.left_out(sources)
         draft.counts |= {"transcripts_left_out": dict(left_out)}
-    shown = settings.data_dir / "dataset.html"
-    content = page.render(profile.name, draft.counts, train, held_out, made.dropped)
-    artifacts.write_atomically(shown, content)
+        # Beside the artefact, for a page is no part of what training depends on; before it is complete, so
+        # that there is none without its page.
+        shown = settings.data_dir / "dataset.html"
+        content = page.render(profile.name, draft.counts, train, held_out, made.dropped)
+        artifacts.write_atomically(shown, content)
     _report(draft.counts, path)
     print(f"dataset: leaf through it in {shown}")
     return errors.DONE
