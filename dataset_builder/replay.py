@@ -48,18 +48,18 @@ def main(words: list[str]) -> int:
     train, held_out = divide(read_prompts(settings.replay), count, kept_back)
     store = path.with_name("replay.answers.jsonl")
     unanswered = [row for row in held_out if not chat.assistant_turns(row.messages)]
-    if settings.endpoint:
-        sanitizer = Sanitizer(read_key(settings.data_dir / raw.KEY), known=raw.read_known_values(settings))
-        made = [
-            (row, _scrubbed(answer, sanitizer))
-            for row, answer in ask_endpoint(train + unanswered, settings, store)
-        ]
-    else:
-        made = ask_base(train + unanswered, settings)
-    good, dropped = sound(made)
     with artifacts.create(
         path, kind="replay", profile=profile.name, run=settings.run, settings=recorded, inputs=inputs
     ) as draft:
+        if settings.endpoint:
+            sanitizer = Sanitizer(
+                read_key(settings.data_dir / raw.KEY), known=raw.read_known_values(settings)
+            )
+            asked = ask_endpoint(train + unanswered, settings, store)
+            made = [(row, _scrubbed(answer, sanitizer)) for row, answer in asked]
+        else:
+            made = ask_base(train + unanswered, settings)
+        good, dropped = sound(made)
         answered = {row.id: row for row in good}
         sides = {
             TRAIN: [answered[row.id] for row in train if row.id in answered],

@@ -92,9 +92,16 @@ def write_stated(
             "without_a_rule": [{"place": one.place, "quote": one.quote} for one in others],
         }
         text = yaml.safe_dump(content, allow_unicode=True, sort_keys=False, width=100)
-        artifacts.write_atomically(directory / f"{name}.yaml", f"# Written anew by every make rules.\n{text}")
+        _write(
+            directory / f"{name}.yaml", f"# Written by make rules, and again when the server changes.\n{text}"
+        )
         lines.append(f"{name:<{width}}  {len(own):>5}  {len(others):>13}  {info.version}")
     return lines
+
+
+def _write(path: Path, text: str) -> None:
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        artifacts.write_atomically(path, text)
 
 
 def faults_in(skill: Skill, path: Path, found: Sequence[Rule]) -> list[str]:

@@ -160,7 +160,8 @@ def _around_placeholders(text: str) -> Iterator[str]:
     start = end = 0
     for match in PLACEHOLDER.finditer(text):
         if match.start() - REACH > end:
-            yield text[start:end]
+            if end:
+                yield text[start:end]
             start = match.start() - REACH
         end = match.end() + REACH
     yield text[start:end]
@@ -182,7 +183,9 @@ def _repeated(text: str, found: list[Finding]) -> Iterator[Finding]:
 
 def _apart(text: str, found: Iterable[Finding]) -> list[Finding]:
     """Findings that overlap made one, named by the surest; what overlaps a placeholder and fakes left out."""
-    taken = [place.span() for place in PLACEHOLDER.finditer(text)] if "<SECRET:" in text else []
+    found = list(found)
+    # Most texts hold nothing: not even placeholders are looked for in these.
+    taken = [place.span() for place in PLACEHOLDER.finditer(text)] if found and "<SECRET:" in text else []
     groups: list[list[tuple[int, Finding]]] = []
     reached = -1
     for rank, finding in sorted(enumerate(found), key=lambda pair: (pair[1].start, pair[0])):

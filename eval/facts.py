@@ -94,6 +94,8 @@ def stages_of(settings: RunSettings) -> Iterator[tuple[str, tuple[Path, dict[str
         "base": settings.base_dir,
         "production": settings.production_dir,
         "schemas": settings.data_dir / "schemas",
+        "sources": settings.data_dir / "raw",
+        "replay": settings.data_dir / "replay",
         "dataset": settings.data_dir / "dataset",
         "train": settings.out_dir / "adapter",
         "merge": settings.merged_dir,

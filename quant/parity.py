@@ -6,12 +6,14 @@ of lora_A, where the adapter speaks loudest. What differs may only be the roundi
 their dtype, and its size is known: a number x of p bits is off by its ulp / sqrt(12) (rms).
 """
 
+import os
 import re
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,8 +84,20 @@ def _readings(base: Path, adapter: Path, merged: Path) -> list[Reading]:
     """As `probe`; in a process of its own where PEFT is not loaded: it takes 400 MB more than the merge."""
     if "peft" in sys.modules:
         return probe(base, adapter, merged)
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, get_context("spawn"), initializer=_end_with_parent) as pool:
         return pool.submit(probe, base, adapter, merged).result()
+
+
+def _end_with_parent() -> None:
+    """A worker holds its own queue open, so that it would wait for work forever once its parent is killed."""
+    parent = parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def probe(base_dir: Path, adapter_dir: Path, merged_dir: Path) -> list[Reading]:

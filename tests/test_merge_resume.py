@@ -1,5 +1,6 @@
 """The merge under kill -9, Ctrl-C and errors: the next run goes on where it was, to the same bytes."""
 
+import contextlib
 import json
 import os
 import random
@@ -151,6 +152,16 @@ def killed(rng: random.Random) -> bool:
     return alive
 
 
+def processes_here() -> list[int]:
+    """Other processes that run in the test's directory; none where there is no /proc."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/cwd"):
+        with contextlib.suppress(OSError):
+            if place.resolve() == Path.cwd() and int(place.parent.name) != os.getpid():
+                found.append(int(place.parent.name))
+    return found
+
+
 def kill_often(times: int) -> None:
     wanted, rng = expected(), random.Random(times)
     alive = resumed = 0
@@ -165,6 +176,10 @@ def kill_often(times: int) -> None:
             shutil.rmtree(MERGED)
     assert alive >= times * 0.8
     assert resumed >= times * 0.3
+    deadline = time.monotonic() + 20
+    while processes_here():
+        assert time.monotonic() < deadline, "a killed merge has left a process behind"
+        time.sleep(0.1)
 
 
 def test_killed_at_random_instants_the_next_run_ends_the_same() -> None:

@@ -73,6 +73,15 @@ def test_any_known_value_is_found_in_every_spelling(value: str) -> None:
         assert any(f.rule == "known value" for f in known.find(f"a ~{form}~ b")), how
 
 
+@pytest.mark.parametrize("gap", ["\n", "\r\n  ", '" +\n"'])
+def test_copies_of_a_broken_value_beside_each_other_are_all_found(gap: str) -> None:
+    broken = f"{VALUE[:7]}{gap}{VALUE[7:]}"
+    clean = scrubber(V=VALUE).scrub(f"{broken} {broken} {broken}")
+    assert len(PLACEHOLDER.findall(clean)) == 3
+    assert VALUE[:7] not in clean
+    assert VALUE[7:] not in clean
+
+
 def test_values_that_share_a_beginning_are_all_found() -> None:
     values = {"A": "token-abcdef", "B": "token-abcdefgh1", "C": "token-abxxxx", "D": "n-abcdefgh1zz"}
     clean = scrubber(**values).scrub("; ".join(values.values()))

@@ -33,9 +33,13 @@ SEPARATOR = re.compile(
 QUOTED = re.compile(
     r"""(?P<open>\\*["'`]|\*\*)(?P<value>(?:\\(?!(?<=\\)["'`]).|(?!(?P=open))[^\n\r]){1,2000}?)(?P=open)"""
 )
+OPENING = ("\\", '"', "'", "`", "*")
 QUOTES = ("«", "“", "‘", "(")
 BARE = re.compile(r"[^\s\"'`<>|\\«»“”]{4,2000}")
 TO_LINE_END = re.compile(r"[^\s\"'`\\]\S{3,2000}(?=[ \t]*(?:\r?\n|\Z|[ ][#;]))")
+BEFORE_LINE_START = ("", "\n", "n", " ", "\t")
+END_IN_LINE, END_IN_QUERY = re.compile(r"\\[nr]|[\"'],"), re.compile("[&;,#]")
+END = re.compile(r"[;,](?=\S*=)|[;,]$|\\")
 LINE_START = re.compile(r"(?:^|\n|\\n)[ \t]*(?:-[ ]|(?:export|set|setx|ENV|ARG)[ ]+)?$")
 HEADER_END = re.compile(r"[\w\"'`*()/. áéíóúñ-]{0,40}(?:[|,;\t\r\n]|\Z)")
 HEADER = re.compile(r"[^=(){}<>\[\]:]+")
@@ -46,6 +50,7 @@ SENTENCE_END = re.compile(r"[.;!?] ")
 PROMISING = re.compile(r"\d|\S{14}")
 PIECE = re.compile(r"[^\s\"'`<>|,;(){}\[\]«»“”]{6,2000}")
 INTRODUCED = re.compile(r"(?i)(?:\b(?:a|por|es|is|to|as|con|with|será|usa|ponle)[ ]+|[:=(«“\"'`][ ]?)\Z")
+BEFORE_VALUE = " :=(«“\"'`"
 HASHES = re.compile(
     r"(?i)sha-?\d|md5|hash|commit|checksum|digest|suma|huella|revisi|uuid|fingerprint|integrity"
 )
@@ -65,11 +70,8 @@ WALLET = re.compile(r"(?i)seed|mnemonic|semilla|recuperaci|recovery|phrase")
 WALLET_WORDS = re.compile(r"[a-z]{3,8}(?: [a-z]{3,8}){11,23}")
 
 
-def spans(text: str, start: int, end: int) -> Iterator[Span]:
-    """The secrets, if any, that the name from `start` to `end` announces."""
-    kind = words.kind_at(text, start, end)
-    if not kind:
-        return
+def spans(text: str, start: int, end: int, kind: str) -> Iterator[Span]:
+    """The secrets, if any, that the name from `start` to `end`, of this `kind` (words.py), announces."""
     name = text[start:end].strip(".-$")
     row = WALLET_WORDS.search(text, end, end + 260) if WALLET.search(name) else None
     if row and row.start() < end + 50 and len(set(row[0].split())) > 9:
@@ -103,7 +105,12 @@ def is_password(value: str, likely: bool) -> bool:
 def _after(text: str, start: int, separator: re.Match[str], kind: str, name: str) -> tuple[bool, list[Span]]:
     """Whether what follows the separator settles the matter, and the secrets in it."""
     assigned = separator["assigned"] is not None
-    alone = assigned and LINE_START.search(text[max(0, start - 16) : start]) is not None
+    # One letter decides most: `data.key` and `"key"` begin no line.
+    alone = (
+        assigned
+        and text[max(0, start - 1) : start] in BEFORE_LINE_START
+        and LINE_START.search(text[max(0, start - 16) : start]) is not None
+    )
     place = _value(text, separator.end(), alone, text[max(0, start - 1) : start] in ("?", "&"))
     if place is None:
         return False, []
@@ -120,7 +127,7 @@ def _after(text: str, start: int, separator: re.Match[str], kind: str, name: str
 
 def _value(text: str, place: int, to_line_end: bool, query: bool) -> tuple[int, int] | None:
     """The value that begins at `place`: quoted, the rest of its line, or up to what ends it."""
-    quoted = QUOTED.match(text, place)
+    quoted = QUOTED.match(text, place) if text[place : place + 1] in OPENING else None
     if quoted:
         return quoted.span("value")
     place += text[place : place + 1] in QUOTES
@@ -129,9 +136,9 @@ def _value(text: str, place: int, to_line_end: bool, query: bool) -> tuple[int, 
     if not bare:
         return None
     if whole:
-        value = re.split(r"\\[nr]|[\"'],", bare[0])[0]
+        value = END_IN_LINE.split(bare[0], maxsplit=1)[0]
     else:
-        value = re.split(r"[&;,#]" if query else r"[;,](?=\S*=)|[;,]$|\\", bare[0])[0].rstrip(".,;:")
+        value = (END_IN_QUERY if query else END).split(bare[0], maxsplit=1)[0].rstrip(".,;:")
     for opening, closing in ("()", "[]", "{}"):
         while value.endswith(closing) and opening not in value:
             value = value[:-1].rstrip(".,;:")
@@ -142,7 +149,8 @@ def _accepted(value: str, kind: str, assigned: bool, quoted: bool) -> bool:
     """Whether what follows the word is a secret; a quoted value is no code."""
     if value.isdigit() and (kind == "pin" or (kind == "password" and assigned)):
         return 4 <= len(value) <= 8
-    if kind == "pin" or len(value) < 4 or judge.is_stand_in(value):
+    shortest = 4 if kind == "password" else 8 if assigned or quoted else 10
+    if kind == "pin" or len(value) < shortest or judge.is_stand_in(value):
         return False
     digit = any(map(str.isdigit, value))
     if NUMBER_OR_DATE.fullmatch(value) and len(value) < 16:
@@ -164,8 +172,8 @@ def _accepted(value: str, kind: str, assigned: bool, quoted: bool) -> bool:
     if judge.is_name(value) or (quoted and not digit and judge.is_expression(value)):
         return False
     if assigned or quoted:
-        return len(value) >= 8 and ((bits >= 26 and digit) or bits >= 44)
-    return len(value) >= 10 and ((bits >= 36 and digit) or bits >= 60)
+        return (bits >= 26 and digit) or bits >= 44
+    return (bits >= 36 and digit) or bits >= 60
 
 
 def _cookies(text: str, place: int, name: str) -> Iterator[Span]:
@@ -181,56 +189,64 @@ def _column(text: str, start: int, kind: str, name: str) -> Iterator[Span]:
     """The cells below a heading, in Markdown or separated by commas, semicolons or tabs."""
     head = text.rfind("\n", max(0, start - LONGEST_HEADER), start) + 1
     head_end = text.find("\n", start, start + LONGEST_HEADER)
-    mark = next((m for m in "|;\t," if m in text[head:head_end]), None) if head_end > 0 else None
+    line = text[head:head_end] if head_end > 0 else ""
+    mark = next((mark for mark in "|;\t," if mark in line), None)
     if mark is None or (head == 0 and start > LONGEST_HEADER) or not HEADER.fullmatch(text, head, head_end):
         return
-    if mark != "|" and any(len(cell) > LONGEST_CELL for cell in text[head:head_end].split(mark)):
+    if mark != "|" and any(len(cell) > LONGEST_CELL for cell in line.split(mark)):
         return  # a sentence
-    column, columns = text[head:start].count(mark), text[head:head_end].count(mark) + 1
+    column, columns = text[head:start].count(mark), line.count(mark) + 1
     place = head_end + 1
-    for line in text[place : place + LONGEST_TABLE].split("\n")[:MOST_ROWS]:
-        cells = line.split(mark)
+    for row in text[place : place + LONGEST_TABLE].split("\n")[:MOST_ROWS]:
+        cells = row.split(mark)
         if len(cells) != columns:
             return
         value = cells[column].strip(" \t\r\"'`*")
         if value and _accepted(value, kind, True, True):
             at = place + len(mark.join(cells[:column])) + bool(column) + cells[column].index(value)
             yield Span(at, at + len(value), kind, f"below {kind} heading", name)
-        place += len(line) + 1
+        place += len(row) + 1
 
 
 def _near(text: str, place: int, kind: str, name: str) -> Iterator[Span]:
     """The first piece that stands out in what follows on the line; below it where the line ends with `:`."""
-    window = text[place : place + NEAR]
-    if not PROMISING.search(window):
+    if not PROMISING.search(text, place, place + NEAR):
         return
+    window = text[place : place + NEAR]
     line, _, rest = window.partition("\n")
     if line.rstrip(" *_").endswith(":"):
         block = rest.startswith(("\n", "`"))
         line = text[place : place + NEAR + 40] if block else f"{line}\n{rest.partition(chr(10))[0]}"
     line = SENTENCE_END.split(line, maxsplit=1)[0]
-    if HASHES.search(line):
-        return
-    for piece in PIECE.finditer(text, place, place + len(line)):
-        whole = PIECE.match(text, piece.start()) or piece
-        value = whole[0].lstrip("=:").rstrip(".:?*_\\")
-        at = text.index(value, piece.start())
-        introduced = INTRODUCED.search(text[max(0, at - 8) : at]) is not None
+    limit = place + len(line)
+    for piece in PIECE.finditer(text, place, limit):
+        cut = piece.end() == limit and PIECE.match(text, piece.start())
+        whole = (cut or piece)[0]
+        if len(whole) < 8 and kind == "token":
+            continue  # no token, whatever it holds
+        value = whole.lstrip("=:").rstrip(".:?*_\\")
+        at = piece.start() + whole.index(value)
+        introduced = text[at - 1] in BEFORE_VALUE and INTRODUCED.search(text[max(0, at - 8) : at]) is not None
         if _stands_out(value, kind) or (introduced and _accepted(value, kind, False, False)):
-            yield Span(at, at + len(value), kind, f"near {kind} word", name)
+            if not HASHES.search(line):
+                yield Span(at, at + len(value), kind, f"near {kind} word", name)
             return
 
 
 def _stands_out(value: str, kind: str) -> bool:
     """Whether a piece of a sentence or of code looks like no part of it."""
-    if not any(map(str.isalpha, value)) or judge.is_stand_in(value) or judge.is_code(value):
+    digit = any(map(str.isdigit, value))
+    least = (44 if digit else 75) if kind == "token" else (18 if digit else 60)
+    if len(value) * judge.MOST_BITS < least or not any(map(str.isalpha, value)):
+        return False  # too short, and most are: the tests below take longer
+    if judge.is_stand_in(value) or judge.is_code(value):
         return False
     ordinary = (HEX_NUMBER, NUMBER_OR_DATE, TECHNICAL)
     if any(pattern.fullmatch(value) for pattern in ordinary) or ADDRESS.search(value) or "=" in value[1:-2]:
         return False
-    digit, bits = any(map(str.isdigit, value)), judge.bits(value)
+    bits = judge.bits(value)
     if kind == "token":
-        return (digit and bits >= 44) or bits >= 75
+        return bits >= least
     cases = any(map(str.islower, value)) and any(map(str.isupper, value))
     marked = re.search(r"[^\w./:@=-]", value) is not None
     return bits >= 60 or (digit and (bits >= 28 or (len(value) >= 8 and (cases or marked) and bits >= 18)))

@@ -49,6 +49,8 @@ WORD_BITS = 1.5
 """Per letter of a word: a rough figure, text being far easier to guess than random letters."""
 NAME_BITS = 3.0
 """Per character: names in code stay below, random letters and digits above."""
+MOST_BITS = math.log2(26 + 26 + 10 + 10)
+"""Per character: `bits` counts no larger alphabet."""
 
 
 @lru_cache(maxsize=8192)

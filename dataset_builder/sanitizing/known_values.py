@@ -4,8 +4,8 @@ A value is looked for in three spellings: its characters (each plain, or escaped
 HTML or `\x`), its UTF-8 bytes in hexadecimal, and the part of its base64 that does not depend on what stands
 before and after it, for all three alignments; each also broken over lines, or joined from quoted pieces.
 
-One automaton (RE2) looks for the beginnings of all values at once, broken ones too; only where it says so is
-the whole value tried.
+One automaton (RE2) looks for the beginnings of all values at once, broken ones too; only where one may stand
+is the whole value tried.
 """
 
 import base64
@@ -27,6 +27,8 @@ GAP = (
     r"""|["'`][ \t]*[+.&]?[ \t]*["'`])?"""
 )
 """Between two units: nothing, a line break with what languages put around it, or `" + "`."""
+LOOSE_GAP = r"""[\s"'`\\+,.&()_=|>#*/rn]*"""
+"""All that GAP matches, and more: it keeps the automaton small, and the whole value is tried with GAP."""
 ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", '"': "&quot;", "'": "&apos;"}
 
 
@@ -52,7 +54,7 @@ class KnownValues:
         """`values` maps a name to a value; values shorter than `SHORTEST` are not looked for."""
         found = [_spellings(name, value) for name, value in sorted(values.items()) if len(value) >= SHORTEST]
         self._spellings = [spelling for spellings in found for spelling in spellings]
-        beginnings = [GAP.join(spelling.units[:BEGINNING]) for spelling in self._spellings]
+        beginnings = [LOOSE_GAP.join(spelling.units[:BEGINNING]) for spelling in self._spellings]
         options = re2.Options()
         options.max_mem, options.never_capture, options.log_errors = 1 << 30, True, False
         self._any = re2.compile("|".join(f"(?:{beginning})" for beginning in beginnings), options)

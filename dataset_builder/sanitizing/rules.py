@@ -32,9 +32,7 @@ COMMANDS = re.compile(
     r"|\bftp\b[^\n]*\buser|\b(?:xfreerdp|rdesktop|net use)\b[^\n]*/p)\Z"
 )
 """Commands with the option that takes a password."""
-
-
-ANYTHING, DIGIT = re.compile(b""), re.compile(rb"\d")
+DIGIT = re.compile(rb"\d")
 
 
 class Rules:
@@ -45,6 +43,8 @@ class Rules:
         with (HERE / "tokens.toml").open("rb") as file:
             tokens = tomllib.load(file)["tokens"]
         self._types = list(tokens)
+        names = "|".join(re2.escape(host) for host in sorted(hosts, key=len, reverse=True))
+        host = rf"(?i)\b(?:[a-z0-9-]+\.)*(?:{names})\b" if names else r"\z."
         self._tokens = _any_of(tokens.values())
         self._which = re2.Set.MatchSet(_options())
         for pattern in tokens.values():
@@ -54,25 +54,29 @@ class Rules:
         self._logins = re2.compile(LOGIN, _options())
         self._runs = re2.compile(shapes.RUN, _options())
         self._identities = _any_of(identities.PATTERNS.values())
-        names = "|".join(re2.escape(host) for host in sorted(hosts, key=len, reverse=True))
-        self._hosts = re2.compile(rf"(?i)\b(?:[a-z0-9-]+\.)*(?:{names})\b", _options()) if names else None
+        self._hosts = re2.compile(host, _options())
+        self._rare = _any_of([LOGIN, *identities.PATTERNS.values(), host])
         self._examples = frozenset((HERE / "examples.txt").read_text(encoding="utf-8").split("\n"))
 
     def find(self, data: Bytes) -> Iterator[Span]:
         """Spans, the surest rules first; they may overlap."""
-        text = data.text
+        text, rare = data.text, self._rare.search(data.raw)
+        # Most texts have none of what is rare: one pass for all of it, and its families from where it begins.
+        # The formats of tokens stay out: with these the automaton has too many states.
+        first = rare.start() if rare else len(data.raw)
         for start, end in _matches(self._tokens, data):
             yield from self._token(data, start, end)
-        for start, end in _matches(self._logins, data):
+        for start, end in _matches(self._logins, data, first):
             yield from _login(text, start, end)
         for start, end in _matches(self._names, data):
-            yield from context.spans(text, start, end)
-        for start, end in _matches(self._identities, data):
+            if kind := words.kind_at(text, start, end):
+                yield from context.spans(text, start, end, kind)
+        for start, end in _matches(self._identities, data, first):
             if re.sub(r"[ .-]", "", text[start:end]).upper() not in self._examples:
                 yield from identities.spans(text, start, end)
-        for start, end in _matches(self._hosts, data) if self._hosts else ():
+        for start, end in _matches(self._hosts, data, first):
             yield Span(start, end, "host", "host of the user")
-        for start, end in _matches(self._runs, data, DIGIT):
+        for start, end in _matches(self._runs, data, holding=DIGIT):
             if shapes.is_token(text, start, end):
                 yield Span(start, end, "token", "shape of a token")
 
@@ -88,12 +92,12 @@ class Rules:
 
 
 def _matches(
-    pattern: "re2._Regexp", data: Bytes, holding: re.Pattern[bytes] = ANYTHING
+    pattern: "re2._Regexp", data: Bytes, first: int = 0, holding: re.Pattern[bytes] | None = None
 ) -> Iterator[tuple[int, int]]:
-    """Places in characters of what matches and holds the second pattern."""
-    for found in pattern.finditer(data.raw):
+    """Places in characters of what matches, from the byte `first` on, and holds the second pattern."""
+    for found in pattern.finditer(data.raw, first) if first < len(data.raw) else ():
         start, end = found.span()
-        if holding.search(data.raw, start, end):
+        if holding is None or holding.search(data.raw, start, end):
             yield data.characters(start, end)
 
 

@@ -38,10 +38,12 @@ SHORTEST_BARE, LONGEST_BARE = 32, 100
 def is_token(text: str, start: int, end: int) -> bool:
     """Whether the run of letters, digits, `_` and `-` at `start` is a secret by its look alone."""
     run = text[start:end]
+    found = PREFIXED.fullmatch(run)
+    if not found and not SHORTEST_BARE <= len(run) <= LONGEST_BARE:
+        return False
     if not any(map(str.isdigit, run)) or judge.UUID.search(run) or judge.is_stand_in(run):
         return False
     around = text[start - 1 : start] + text[end : end + 1]
-    found = PREFIXED.fullmatch(run)
     if found:
         words, body = set(re.split(r"[_-]", found[1].lower())), found[2]
         if words & PUBLISHED or (not words & SECRETIVE and (words & NAMES_OF_THINGS or around[:1] == "/")):
@@ -49,12 +51,12 @@ def is_token(text: str, start: int, end: int) -> bool:
         if HEX.fullmatch(body):
             return len(body) >= 24 and (bool(words & SECRETIVE) or not any(map(judge.is_word, words - {""})))
         return judge.bits(body) >= BODY_BITS and _mixed(body)
-    if any(letter in BASE64_AROUND for letter in around) or HEX.fullmatch(run) or len(run) > LONGEST_BARE:
+    if any(letter in BASE64_AROUND for letter in around) or HEX.fullmatch(run):
+        return False
+    if judge.bits(run) < BARE_BITS or not _mixed(run):
         return False
     before, after = text[max(0, start - 72) : start], text[end : end + 72]
-    if NAMED_BEFORE.search(before) or BASE64_LINE.search(before) or BASE64_LINE.search(after):
-        return False
-    return len(run) >= SHORTEST_BARE and judge.bits(run) >= BARE_BITS and _mixed(run)
+    return not (NAMED_BEFORE.search(before) or BASE64_LINE.search(before) or BASE64_LINE.search(after))
 
 
 def _mixed(body: str) -> bool:

@@ -20,14 +20,13 @@ class Bytes:
 
     def characters(self, start: int, end: int) -> tuple[int, int]:
         """Places in characters for places in bytes; quick where they come in ascending order."""
-        return (start, end) if self._plain else (self._place(start), self._place(end))
-
-    def _place(self, byte: int) -> int:
-        if byte < self._byte:
+        if self._plain:
+            return start, end
+        if start < self._byte:
             self._byte, self._character = 0, 0
-        self._character += len(self.raw[self._byte : byte].decode("utf-8", "surrogatepass"))
-        self._byte = byte
-        return self._character
+        self._character += len(self.raw[self._byte : start].decode("utf-8", "surrogatepass"))
+        self._byte = start
+        return self._character, self._character + len(self.raw[start:end].decode("utf-8", "surrogatepass"))
 
 
 @dataclass(frozen=True)

@@ -60,9 +60,13 @@ ENDING = re.compile(r"(?:[oa]?s|[oa]|al(?:es)?)?\d*(?![a-z])")
 def kind_at(text: str, start: int, end: int) -> str:
     """`kind` of the name from `start` to `end`, or `` where the words around it say otherwise."""
     kind = kind_of(text[start:end])
-    if kind and (WORD_BEFORE.search(text[max(0, start - 12) : start]) or WORD_AFTER.match(text, end)):
+    if (
+        kind
+        and text.startswith(" ", start - 1 if start else 0)
+        and WORD_BEFORE.search(text, max(0, start - 12), start)
+    ):
         return ""
-    return kind
+    return "" if kind and text.startswith(" ", end) and WORD_AFTER.match(text, end) else kind
 
 
 @lru_cache(maxsize=8192)
