@@ -18,7 +18,7 @@ from dataset_builder.sanitizing.report import Report
 from dataset_builder.sanitizing.rules import Rules
 from dataset_builder.sanitizing.spans import Bytes, every_place
 
-REACH = 512
+REACH = 256
 """Characters within which a word tells that something else is a secret, tables apart."""
 SHORTEST_REPEATED = 8
 """A value of this length that was found once is a secret wherever else it stands in the text."""
