@@ -31,6 +31,7 @@ from dataset_builder.sanitizing.inputs import read_key
 from dataset_builder.sources import Sources
 from dataset_builder.verifying import checks, gate, page, rulebook, split
 from dataset_builder.verifying.figures import figures
+from dataset_builder.verifying.rulebook import Rulebook
 from dataset_builder.verifying.verification import Verified, verify
 
 Bucket = Callable[[Sources, random.Random, str, int], list[Row]]
@@ -77,14 +78,14 @@ def main(words: list[str]) -> int:
     with artifacts.create(
         path, kind="dataset", profile=profile.name, run=settings.run, settings=recorded, inputs=inputs
     ) as draft:
-        made = _build(settings, profile.data, sources, tokenizer)
+        book = rulebook.of(sources.rules, sources.tools, sources.servers)
+        made = _build(settings, profile.data, sources, book, tokenizer)
         sides = {"train.jsonl": split.shuffled(made.train, settings.data_seed), "eval.jsonl": made.held_out}
         allowed = Path(settings.secrets_allowed) if settings.secrets_allowed else None
         gate.refuse_secrets(sides, tokenizer, allowed, raw.read_known_values(settings))
         for name, rows in sides.items():
             chat.write_rows(draft.path / name, rows)
         train, held_out = sides.values()
-        book = rulebook.of(sources.rules, sources.tools, sources.servers)
         draft.counts = figures(train, held_out, made.dropped, book, settings.held_out_skills)
         left_out += transcripts.left_out(sources)
         draft.counts |= {"transcripts_left_out": dict(left_out)}
@@ -116,7 +117,9 @@ def _inputs(settings: DatasetSettings) -> dict[str, dict[str, str]]:
     return inputs
 
 
-def _build(settings: DatasetSettings, data: Data, sources: Sources, tokenizer: Any) -> Verified:
+def _build(
+    settings: DatasetSettings, data: Data, sources: Sources, book: Rulebook, tokenizer: Any
+) -> Verified:
     side = "eval" if settings.eval_seed in PUBLISHED_SEEDS else "dev"
     answered, kept_back = replay.load(settings.data_dir / "replay")
     for skill, why in adherence.unmade(sources).items() if settings.rows.get("adherence") else ():
@@ -126,7 +129,6 @@ def _build(settings: DatasetSettings, data: Data, sources: Sources, tokenizer: A
     key, known = read_key(settings.data_dir / raw.KEY), raw.read_known_values(settings)
     train, held_out = gate.hidden(train, key, known), gate.hidden(held_out, key, known)
     sha256 = {tool.shown_name: tool.sha256 for tool in sources.tools.values()}
-    book = rulebook.of(sources.rules, sources.tools, sources.servers)
     refused: dict[str, str] = {}
     if settings.teacher:
 

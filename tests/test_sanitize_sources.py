@@ -1,7 +1,7 @@
 """What the scrubber reads and writes: secrets files, `.mcp.json`, its key, whole trees of sources."""
 
+import errno
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -118,13 +118,19 @@ def test_a_tree_is_scrubbed_whole_and_nothing_else_is_written(tmp_path: Path) ->
     assert all((tmp_path / "raw2" / name).read_bytes() == (target / name).read_bytes() for name in written)
 
 
-def test_an_unwritable_target_leaves_no_half_file(tmp_path: Path) -> None:
-    if os.geteuid() == 0:
-        pytest.skip("root writes everywhere")
-    source = tmp_path / "src"
+def test_a_full_disk_leaves_no_half_file_under_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = tmp_path / "src", tmp_path / "raw"
     source.mkdir()
-    write(source / "a.md", "hola")
-    (tmp_path / "raw").mkdir(mode=0o500)
-    with pytest.raises(PermissionError):
-        scrub_tree(source, tmp_path / "raw", Sanitizer(b"k" * 32, libraries=False))
-    assert list((tmp_path / "raw").iterdir()) == []
+    write(source / "a.md", "hola, esto es largo")
+    real = Path.write_bytes
+
+    def full(path: Path, data: bytes) -> int:
+        real(path, data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, "stands for a full disk")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="full disk"):
+        scrub_tree(source, target, Sanitizer(b"k" * 32, libraries=False))
+    assert not (target / "a.md").exists()

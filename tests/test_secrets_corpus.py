@@ -214,5 +214,4 @@ def test_scanners_find_what_is_plain_and_leave_prose_alone(cases: list[Case]) ->
             assert scores.recall > 0.2, name
             assert scores.precision > 0.3, name
             ran += 1
-    if not ran:
-        pytest.skip("no scanner is installed")
+    assert ran, "make env installs at least detect-secrets"

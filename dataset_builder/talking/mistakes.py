@@ -250,9 +250,5 @@ def _missing(case: _Case) -> Corrected | None:
     return case.mended("missing", len(case.trajectory.acts), wrong, **slots)
 
 
-def _is_of(act: Act, passage: str) -> bool:
-    return passage in act.text or act.text in passage
-
-
 def _judged(own: Sequence[Rule]) -> list[Rule]:
     return [rule for rule in own if rule.kind != rules.WAIVED]

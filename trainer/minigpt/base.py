@@ -31,10 +31,6 @@ def main(words: list[str]) -> int:
     return errors.DONE
 
 
-def _is_there(settings: AblationSettings, seed: int) -> bool:
-    return artifacts.read_manifest(lab.base_dir(settings, seed)) is not None
-
-
 def make(settings: AblationSettings, seed: int) -> None:
     """Pre-train the base of one seed and write it: float32 weights, configuration, losses."""
     from safetensors.torch import save_file
