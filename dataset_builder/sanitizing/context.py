@@ -7,6 +7,7 @@ it must look a little harder to guess; elsewhere in the sentence only what looks
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from dataset_builder.sanitizing import judge, words
 from dataset_builder.sanitizing.spans import Span
@@ -41,14 +42,17 @@ BEFORE_LINE_START = ("", "\n", "n", " ", "\t")
 END_IN_LINE, END_IN_QUERY = re.compile(r"\\[nr]|[\"'],"), re.compile("[&;,#]")
 END = re.compile(r"[;,](?=\S*=)|[;,]$|\\")
 LINE_START = re.compile(r"(?:^|\n|\\n)[ \t]*(?:-[ ]|(?:export|set|setx|ENV|ARG)[ ]+)?$")
-HEADER_END = re.compile(r"[\w\"'`*()/. áéíóúñ-]{0,40}(?:[|,;\t\r\n]|\Z)")
+HEADER_END = re.compile(r"(?=[^=(){}<>\[\]:\n]{0,400}\n)[\w\"'`*/. áéíóúñ-]{0,40}[|,;\t\r\n]")
 HEADER = re.compile(r"[^=(){}<>\[\]:]+")
 LONGEST_HEADER, LONGEST_CELL, LONGEST_TABLE, MOST_ROWS = 400, 24, 4096, 50
 COOKIE = re.compile(r"[ \t\"']*[^\s=;\"']+=([^\s;\"']*)")
 NEAR = 80
 SENTENCE_END = re.compile(r"[.;!?] ")
-PROMISING = re.compile(r"\d|\S{14}")
+PROMISING = re.compile(r"(?:\s++|[^\s\d]{1,13}+(?![^\s\d]))*+\S")
+"""A digit, or more than 13 characters without a space."""
 PIECE = re.compile(r"[^\s\"'`<>|,;(){}\[\]«»“”]{6,2000}")
+SHORTEST_WITHOUT_DIGIT = 11
+"""Characters of a secret that is neither digits nor marks, at less than 6 bits each."""
 INTRODUCED = re.compile(r"(?i)(?:\b(?:a|por|es|is|to|as|con|with|será|usa|ponle)[ ]+|[:=(«“\"'`][ ]?)\Z")
 BEFORE_VALUE = " :=(«“\"'`"
 HASHES = re.compile(
@@ -56,6 +60,7 @@ HASHES = re.compile(
 )
 NUMBER_OR_DATE = re.compile(r"[\d.,:/%+-]+(?:T[\d:.,+-]+Z?|[a-zA-Z]{1,3})?|v?\d+(?:\.\d+)+[\w.-]*")
 HEX_NUMBER = re.compile(r"0x[0-9a-fA-F]+")
+PUNCTUATED = re.compile(r"[!$%&*^=]")
 PRIVATE = re.compile(r"(?i)priv|secret|seed")
 ADDRESS = re.compile(
     r"(?i)^(?:[a-z][a-z0-9+.-]*://|www\.|[./~\\]|[\w.+-]+@[\w-]+\.|[a-z]:\\)|\.(?:[a-z]{2,4}|safetensors)$"
@@ -73,7 +78,7 @@ WALLET_WORDS = re.compile(r"[a-z]{3,8}(?: [a-z]{3,8}){11,23}")
 def spans(text: str, start: int, end: int, kind: str) -> Iterator[Span]:
     """The secrets, if any, that the name from `start` to `end`, of this `kind` (words.py), announces."""
     name = text[start:end].strip(".-$")
-    row = WALLET_WORDS.search(text, end, end + 260) if WALLET.search(name) else None
+    row = WALLET_WORDS.search(text, end, end + 260) if _of_wallet(name) else None
     if row and row.start() < end + 50 and len(set(row[0].split())) > 9:
         yield Span(*row.span(), "seed_phrase", "words of a wallet", name)
         return
@@ -89,6 +94,11 @@ def spans(text: str, start: int, end: int, kind: str) -> Iterator[Span]:
         yield from _column(text, start, kind, name)
     if kind == "password" or not name.endswith(("s", "S")):
         yield from _near(text, end, kind, name)
+
+
+@lru_cache(maxsize=8192)
+def _of_wallet(name: str) -> bool:
+    return WALLET.search(name) is not None
 
 
 def type_under(key: str, value: str) -> str:
@@ -150,15 +160,16 @@ def _accepted(value: str, kind: str, assigned: bool, quoted: bool) -> bool:
     if value.isdigit() and (kind == "pin" or (kind == "password" and assigned)):
         return 4 <= len(value) <= 8
     shortest = 4 if kind == "password" else 8 if assigned or quoted else 10
-    if kind == "pin" or len(value) < shortest or judge.is_stand_in(value):
+    if kind == "pin" or len(value) < shortest:
         return False
-    digit = any(map(str.isdigit, value))
-    if NUMBER_OR_DATE.fullmatch(value) and len(value) < 16:
-        return False
-    if ADDRESS.search(value) and not re.search(r"[!$%&*^=]", value):
-        return False
+    digit = judge.has_digit(value)
     numbered = kind == "password" and digit and "/" not in value
+    # What most values are comes first: names and calls of code.
     if not quoted and (judge.is_expression(value) or (judge.is_name(value) and not numbered)):
+        return False
+    if judge.is_stand_in(value) or (len(value) < 16 and NUMBER_OR_DATE.fullmatch(value)):
+        return False
+    if ADDRESS.search(value) and not PUNCTUATED.search(value):
         return False
     if value.count(" ") > 1 or (" " in value and not digit):
         return kind == "password" and assigned and PASSPHRASE.fullmatch(value) is not None
@@ -210,36 +221,39 @@ def _column(text: str, start: int, kind: str, name: str) -> Iterator[Span]:
 
 def _near(text: str, place: int, kind: str, name: str) -> Iterator[Span]:
     """The first piece that stands out in what follows on the line; below it where the line ends with `:`."""
-    if not PROMISING.search(text, place, place + NEAR):
+    if not PROMISING.match(text, place, place + NEAR):
         return
     window = text[place : place + NEAR]
     line, _, rest = window.partition("\n")
     if line.rstrip(" *_").endswith(":"):
         block = rest.startswith(("\n", "`"))
         line = text[place : place + NEAR + 40] if block else f"{line}\n{rest.partition(chr(10))[0]}"
-    line = SENTENCE_END.split(line, maxsplit=1)[0]
-    limit = place + len(line)
+    sentence_end = SENTENCE_END.search(line)
+    limit = place + (sentence_end.start() if sentence_end else len(line))
     for piece in PIECE.finditer(text, place, limit):
         cut = piece.end() == limit and PIECE.match(text, piece.start())
         whole = (cut or piece)[0]
         if len(whole) < 8 and kind == "token":
             continue  # no token, whatever it holds
         value = whole.lstrip("=:").rstrip(".:?*_\\")
+        if len(value) < SHORTEST_WITHOUT_DIGIT and value.isalpha():
+            continue  # a word, and most are
         at = piece.start() + whole.index(value)
         introduced = text[at - 1] in BEFORE_VALUE and INTRODUCED.search(text[max(0, at - 8) : at]) is not None
         if _stands_out(value, kind) or (introduced and _accepted(value, kind, False, False)):
-            if not HASHES.search(line):
+            if not HASHES.search(text, place, limit):
                 yield Span(at, at + len(value), kind, f"near {kind} word", name)
             return
 
 
 def _stands_out(value: str, kind: str) -> bool:
     """Whether a piece of a sentence or of code looks like no part of it."""
-    digit = any(map(str.isdigit, value))
+    digit = judge.has_digit(value)
     least = (44 if digit else 75) if kind == "token" else (18 if digit else 60)
-    if len(value) * judge.MOST_BITS < least or not any(map(str.isalpha, value)):
-        return False  # too short, and most are: the tests below take longer
-    if judge.is_stand_in(value) or judge.is_code(value):
+    # Most pieces are too short, or code: the tests after these take longer.
+    if len(value) * judge.MOST_BITS < least or judge.is_code(value):
+        return False
+    if judge.is_stand_in(value) or not any(map(str.isalpha, value)):
         return False
     ordinary = (HEX_NUMBER, NUMBER_OR_DATE, TECHNICAL)
     if any(pattern.fullmatch(value) for pattern in ordinary) or ADDRESS.search(value) or "=" in value[1:-2]:

@@ -40,6 +40,7 @@ EXPRESSION = re.compile(
     | (?:os|process|self|this|config|settings|env|request|args|params|ctx|secrets|vars)\.
     """
 )
+DIGIT = re.compile(r"\d")
 NAME = re.compile(r"[A-Za-z_]\w*(?:[.:/-]+\w+)*")
 UUID = re.compile(r"(?i)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 SEGMENT = re.compile(r"[A-Z]?[a-záéíóúñü]+|[A-ZÁÉÍÓÚÑÜ]+(?![a-z])|[A-Z]|\d+|[^\W\d_]|[\W_]+")
@@ -60,6 +61,11 @@ def is_stand_in(value: str) -> bool:
         return True
     wordy = not MARKS.search(value) and bits(value) < max(26.0, 2.6 * len(value))
     return wordy and SPOKEN.search(value) is not None
+
+
+def has_digit(value: str) -> bool:
+    """Whether one of its characters is a digit, of whatever script."""
+    return DIGIT.search(value) is not None or (not value.isascii() and any(map(str.isdigit, value)))
 
 
 def is_code(value: str) -> bool:

@@ -73,7 +73,10 @@ def _places(value: str) -> list[int]:
 def _check(value: str, places: list[int]) -> Iterator[tuple[int, str]]:
     """The last places of a fake, and the letters that the rest of it prescribes for them."""
     marks = places[-min(LONGEST_MARK, len(places) // 2) :]
-    body = "".join(value[i] for i in range(len(value)) if i not in marks)
+    letters = list(value)
+    for place in reversed(marks):
+        del letters[place]
+    body = "".join(letters)
     stream = _stream(hashlib.sha256(b"fake" + body.encode("utf-8", "surrogatepass")).digest())
     alphabets = _alphabets(value)
     for place in marks:

@@ -32,7 +32,6 @@ COMMANDS = re.compile(
     r"|\bftp\b[^\n]*\buser|\b(?:xfreerdp|rdesktop|net use)\b[^\n]*/p)\Z"
 )
 """Commands with the option that takes a password."""
-DIGIT = re.compile(rb"\d")
 
 
 class Rules:
@@ -76,7 +75,7 @@ class Rules:
                 yield from identities.spans(text, start, end)
         for start, end in _matches(self._hosts, data, first):
             yield Span(start, end, "host", "host of the user")
-        for start, end in _matches(self._runs, data, holding=DIGIT):
+        for start, end in _matches(self._runs, data):
             if shapes.is_token(text, start, end):
                 yield Span(start, end, "token", "shape of a token")
 
@@ -91,14 +90,10 @@ class Rules:
         yield Span(start, end, kind, f"format of {kind}")
 
 
-def _matches(
-    pattern: "re2._Regexp", data: Bytes, first: int = 0, holding: re.Pattern[bytes] | None = None
-) -> Iterator[tuple[int, int]]:
-    """Places in characters of what matches, from the byte `first` on, and holds the second pattern."""
+def _matches(pattern: "re2._Regexp", data: Bytes, first: int = 0) -> Iterator[tuple[int, int]]:
+    """Places in characters of what matches, from the byte `first` on."""
     for found in pattern.finditer(data.raw, first) if first < len(data.raw) else ():
-        start, end = found.span()
-        if holding is None or holding.search(data.raw, start, end):
-            yield data.characters(start, end)
+        yield data.characters(*found.span())
 
 
 def _login(text: str, start: int, end: int) -> Iterator[Span]:

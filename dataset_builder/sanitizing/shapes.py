@@ -4,8 +4,9 @@ import re
 
 from dataset_builder.sanitizing import judge
 
-RUN = r"[A-Za-z0-9_][A-Za-z0-9_-]{19,}"
-"""RE2: what may be one."""
+FIRST_DIGIT = "|".join(rf"[A-Za-z_][A-Za-z_-]{{{n}}}[0-9][A-Za-z0-9_-]{{{18 - n},}}" for n in range(18))
+RUN = rf"[0-9][A-Za-z0-9_-]{{19,}}|{FIRST_DIGIT}|[A-Za-z_][A-Za-z_-]{{18,}}[0-9][A-Za-z0-9_-]*"
+"""RE2: what may be one, 20 characters and more; its first digit is one of the first 20, or stands later."""
 PREFIXED = re.compile(r"((?:(?:[a-z]{1,12}[0-9]{0,2}|[A-Z]{2,10})[_-]){1,4})([A-Za-z0-9_-]{16,})")
 NAMES_OF_THINGS = frozenset(
     """sha sha1 sha256 sha384 sha512 md5 blake3 blake2b crc etag commit rev revision tree blob digest hash
@@ -41,7 +42,7 @@ def is_token(text: str, start: int, end: int) -> bool:
     found = PREFIXED.fullmatch(run)
     if not found and not SHORTEST_BARE <= len(run) <= LONGEST_BARE:
         return False
-    if not any(map(str.isdigit, run)) or judge.UUID.search(run) or judge.is_stand_in(run):
+    if ("-" in run and judge.UUID.search(run)) or judge.is_stand_in(run):
         return False
     around = text[start - 1 : start] + text[end : end + 1]
     if found:

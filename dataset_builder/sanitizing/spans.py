@@ -24,9 +24,14 @@ class Bytes:
             return start, end
         if start < self._byte:
             self._byte, self._character = 0, 0
-        self._character += len(self.raw[self._byte : start].decode("utf-8", "surrogatepass"))
+        self._character += _length(self.raw[self._byte : start])
         self._byte = start
-        return self._character, self._character + len(self.raw[start:end].decode("utf-8", "surrogatepass"))
+        return self._character, self._character + _length(self.raw[start:end])
+
+
+def _length(raw: bytes) -> int:
+    """Characters in UTF-8."""
+    return len(raw) if raw.isascii() else len(raw.decode("utf-8", "surrogatepass"))
 
 
 @dataclass(frozen=True)
