@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from deploying import (
-    BACKUP,
     CONFIG,
     NVFP4,
     PLACE,
@@ -21,6 +20,7 @@ from deploying import (
     TENSORS,
     WORDS,
     artifact,
+    backups,
     checkpoint,
     judge,
     on_disk,
@@ -29,11 +29,13 @@ from deploying import (
     quantize,
     refusal,
     run_deploy,
+    run_deployments,
     run_rollback,
 )
 
 from core import artifacts, shards, verdicts
-from quant import deploy
+from core.errors import UserError
+from quant import deploy, preflight, swap
 
 ROOT = Path(__file__).parents[1]
 
@@ -52,12 +54,10 @@ def test_deploy_serves_the_new_payload_and_says_the_way_back(
     said = capsys.readouterr().out
     assert "run one, payload " in said and "verdict improves (skills improves), deployed 2" in said
     assert f"make rollback PROFILE=tiny DEPLOY_DIR={SERVED}" in said
-    served = on_disk(SERVED)
-    ours, runs = (json.loads(files.pop(artifacts.MANIFEST)) for files in (served, new))
-    assert served == new
-    assert ours == runs | {"deployed": ours["deployed"]}
-    assert on_disk(BACKUP) == old
-    assert payloads().keys() == {"model", "model.bak"}
+    assert "restart the server to load it; its health was not checked" in said
+    assert on_disk(SERVED) == new
+    assert [on_disk(path) for path in swap.backups(SERVED)] == [old]
+    assert payloads().keys() == {"model", "backups", "history"}
 
 
 def test_rollback_restores_the_very_bytes_and_a_second_one_goes_forward(
@@ -70,18 +70,36 @@ def test_rollback_restores_the_very_bytes_and_a_second_one_goes_forward(
         capsys.readouterr()
         assert run_rollback() == 0
         assert said in capsys.readouterr().out
-        assert (on_disk(SERVED), on_disk(BACKUP)) == (served, backup)
-        assert payloads().keys() == {"model", "model.bak"}
+        assert (on_disk(SERVED), [on_disk(one) for one in swap.backups(SERVED)]) == (served, [backup])
+        assert payloads().keys() == {"model", "backups", "history"}
 
 
-def test_one_backup_is_kept_the_one_before(kernel: str) -> None:
-    run_deploy()
-    second = on_disk(SERVED)
-    quantize(3)
-    run_deploy()
+def test_every_deploy_keeps_what_it_replaced(kernel: str, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = []
+    for fill in (3, 4, 5):
+        kept.append(payload(SERVED))
+        quantize(fill)
+        assert run_deploy() == 0
+    assert backups() == kept
     assert payload(SERVED) == payload(NVFP4)
-    assert on_disk(BACKUP) == second
-    assert payloads().keys() == {"model", "model.bak"}
+    capsys.readouterr()
+    assert run_deployments() == 0
+    *history, served, first, second, third, sizes = capsys.readouterr().out.splitlines()
+    assert len(history) == 3 and all("  deploy    run one, payload " in line for line in history)
+    assert re.search(r"^served now, at /.*/srv/model: run one, payload ", served)
+    assert "from before the first deploy" in first and all("run one" in line for line in (second, third))
+    assert re.search(r"^backups take \S+ MB, .* are free; none is ever removed for you: rm -r ", sizes)
+
+
+def test_backups_of_one_second_have_names_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.strftime", lambda *_: "20260101T000000Z")
+    taken = SERVED.with_name("model.bak-20260101T000000Z")
+    taken.mkdir()  # empty, so a rename would take its place silently
+    (SERVED.parent / "model.bak-20260101T000000Z-2").symlink_to("nowhere")
+    old = payload(SERVED)
+    assert run_deploy() == 0
+    assert list(taken.iterdir()) == []
+    assert payload(SERVED.with_name("model.bak-20260101T000000Z-3")) == old
 
 
 def test_what_is_served_already_is_not_deployed_again(capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,7 +128,7 @@ def test_a_link_to_the_served_directory_stays_one() -> None:
     assert deploy.main([*PLACE, "DEPLOY_DIR=link"]) == 0
     assert Path("link").is_symlink()
     assert payload(Path("link")) == payload(NVFP4)
-    assert BACKUP.is_dir() and not Path("link.bak").exists()
+    assert backups() and not list(Path().glob("link.*"))
 
 
 def test_the_served_directory_may_lie_on_another_disk() -> None:
@@ -179,12 +197,33 @@ def no_config() -> None:
     (SERVED / "config.json").unlink()
 
 
-def more_served() -> None:
-    (SERVED / "processor_config.json").write_text("{}")
+def no_processors() -> None:
+    with artifact(NVFP4) as draft:
+        checkpoint(draft.path, 2)
+        (draft.path / "config.json").write_text(json.dumps(CONFIG | {"vision_config": {}}))
+    judge(verdicts.IMPROVES)
 
 
-def someones_backup() -> None:
-    checkpoint(BACKUP, 9)
+def no_template() -> None:
+    with artifact(NVFP4) as draft:
+        checkpoint(draft.path, 2)
+        (draft.path / "chat_template.jinja").unlink()
+    judge(verdicts.IMPROVES)
+
+
+def other_scheme() -> None:
+    group = {"weights": {"num_bits": 4, "type": "float"}, "input_activations": None}
+    quantized = {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}}
+    (SERVED / "config.json").write_text(json.dumps(CONFIG | {"quantization_config": quantized}))
+
+
+def other_dtype() -> None:
+    data = (SERVED / shards.SINGLE).read_bytes()
+    (SERVED / shards.SINGLE).write_bytes(data.replace(b'"U8"', b'"I8"', 1))
+
+
+def other_production() -> None:
+    checkpoint(PRODUCTION, 1, (*TENSORS, "more.weight"))
 
 
 def never_judged() -> None:
@@ -207,13 +246,13 @@ def damaged_in_service() -> None:
             r"config\.json says architectures \['Qwen3_5Moe.*says \['Other'\]; check PROFILE",
         ),
         (no_config, r"config\.json: no such file, .*check DEPLOY_DIR"),
-        (
-            more_served,
-            r"no image processor \(preprocessor_config\.json or processor_config\.json\), which .*has",
-        ),
+        (no_processors, r"no image processor \(preprocessor_config\.json or processor_config\.json\)"),
+        (no_template, r"no chat template \(chat_template\.jinja or .*remove the checkpoint, then make quant"),
+        (other_scheme, r"config\.json says quantization_config \{\}, .* says .*compressed.*or .*FORCE=1"),
+        (other_dtype, r"lm_head\.weight is \('U8', \(8,\)\), in .*model \('I8', \(8,\)\); check PROFILE"),
+        (other_production, r"nvfp4 has no more\.weight, models/tiny-production has it"),
         (lambda: quantize(2, TENSORS[:1]), r"no mtp\.layers\.0\.\* although config\.json declares it"),
         (never_judged, r"judges another checkpoint"),
-        (someones_backup, r"model\.bak: in the way, and no backup of an earlier deploy: move it away"),
         (damaged_in_service, r"model: files are missing or cut short: make rollback"),
     ],
 )
@@ -222,14 +261,35 @@ def test_what_cannot_replace_production_is_refused(prepare: Callable[[], Any], m
     assert re.search(message, refusal(run_deploy))
 
 
+def test_force_deploys_what_differs_from_production_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    other_dtype()
+    assert run_deploy("FORCE=1") == 0
+    assert "forced although models/one/nvfp4: lm_head.weight is" in capsys.readouterr().out
+
+
+def test_a_scheme_of_another_version_is_no_other_scheme(tmp_path: Path) -> None:
+    weights = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}
+    for name, version, more in (("one", "0.10", {}), ("two", "0.19", {"observer": "mse"})):
+        scheme = {"config_groups": {name: {"weights": weights | more}}, "version": version, "ignore": [name]}
+        checkpoint(tmp_path / name, 1)
+        (tmp_path / name / "config.json").write_text(json.dumps(CONFIG | {"quantization_config": scheme}))
+    assert preflight.difference(tmp_path / "one", tmp_path / "two") == ""
+
+
 def test_the_processors_may_stand_in_one_file_or_in_two() -> None:
-    more_served()
-    with artifact(NVFP4) as draft:
-        checkpoint(draft.path, 2)
-        for name in ("preprocessor_config.json", "video_preprocessor_config.json"):
-            (draft.path / name).write_text("{}")
-    judge(verdicts.IMPROVES)
-    assert run_deploy() == 0
+    for names in (("processor_config.json",), ("preprocessor_config.json", "video_preprocessor_config.json")):
+        no_processors()
+        for name in names:
+            (NVFP4 / name).write_text("{}")
+        preflight.require_files(NVFP4, "mtp.")
+        for name in names:
+            (NVFP4 / name).unlink()
+
+
+def test_what_the_servers_user_cannot_read_is_refused() -> None:
+    (SERVED / "config.json").chmod(0o640)
+    with pytest.raises(UserError, match=r"config\.json: only its owner can read it.*chmod -R a\+rX"):
+        preflight.require_readable(SERVED)
 
 
 @pytest.mark.parametrize(
@@ -256,7 +316,8 @@ def test_too_little_space_is_seen_before_anything_is_written(monkeypatch: pytest
     run_deploy()
     quantize(3)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=100))
-    assert re.search(r"0 MB free, the copy takes 0: free some, or remove .*model\.bak", refusal(run_deploy))
+    message = refusal(run_deploy)
+    assert re.search(r"0 MB free, the copy takes 0 MB: free some, or remove a backup .*model\.bak-2", message)
 
 
 def test_two_deploys_never_run_side_by_side() -> None:
@@ -268,8 +329,18 @@ def test_two_deploys_never_run_side_by_side() -> None:
 def test_rollback_without_a_whole_backup_is_refused() -> None:
     assert "no backup to go back to" in refusal(run_rollback)
     run_deploy()
-    (BACKUP / shards.SINGLE).write_bytes(b"half")
+    (backup,) = swap.backups(SERVED)
+    (backup / shards.SINGLE).write_bytes(b"half")
     assert "truncated shard" in refusal(run_rollback)
+    shutil.rmtree(backup)
+    assert "the backup to go back to is gone; make deployments" in refusal(run_rollback)
+
+
+def test_a_damaged_journal_is_refused_by_every_command() -> None:
+    run_deploy()
+    Path("srv/model.deployments.json").write_text("[{]")
+    for command in (run_deploy, run_rollback, run_deployments):
+        assert "model.deployments.json: damaged; see that" in refusal(command)
 
 
 def test_as_a_process_a_mistake_is_one_line_and_exit_code_2() -> None:

@@ -1,6 +1,6 @@
 """Deploy and rollback stopped: whatever instant it is, one whole checkpoint is served.
 
-All that changes the disk goes through `os` or `swap.rename_exchange`, so faults are planted there.
+The faults are those of `tests/planted.py`.
 """
 
 import contextlib
@@ -20,6 +20,7 @@ from deploying import (
     Command,
     Tree,
     artifact,
+    backups,
     checkpoint,
     on_disk,
     payload,
@@ -27,15 +28,14 @@ from deploying import (
     quantize,
     refusal,
     run_deploy,
+    run_deployments,
     run_rollback,
 )
+from planted import TAKES_SPACE, planted
 
 from core.errors import UserError
 from quant import swap
-
-STEPS = ("mkdir", "rename", "replace", "unlink", "rmdir", "chmod", "fsync", "sendfile", "copy_file_range")
-TAKES_SPACE = ("mkdir", "fsync", "sendfile", "copy_file_range")
-
+from quant.journal import DONE, Journal
 
 pytestmark = pytest.mark.usefixtures("desk")
 
@@ -59,36 +59,33 @@ def back() -> Command:
     return run_rollback
 
 
+@pytest.fixture(params=[5, pytest.param(1, marks=pytest.mark.slow)])
+def every(request: pytest.FixtureRequest) -> int:
+    """Which changes of the disk a deploy is stopped at: all of them in the long run."""
+    return request.param
+
+
 SCENARIOS = {"first": lambda: run_deploy, "second": second_deploy, "start": first_of_all, "back": back}
 
 
-@contextlib.contextmanager
-def planted(when: Callable[[int, str], bool], fault: Callable[[], None]) -> Iterator[None]:
-    """Let `fault()` happen instead of those changes of the disk whose number and name `when` picks."""
-    numbers = itertools.count()
-
-    def watched(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **options: Any) -> Any:
-            if when(next(numbers), name):
-                fault()
-            return real(*args, **options)
-
-        return call
-
-    with pytest.MonkeyPatch.context() as patched:
-        for name in STEPS:
-            if hasattr(os, name):
-                patched.setattr(os, name, watched(name, getattr(os, name)))
-        patched.setattr(swap, "rename_exchange", watched("exchange", swap.rename_exchange))
-        yield
+def beside_the_journal() -> Tree:
+    """Every file of the served directory and beside it but the journal, which tells what was undone."""
+    found = on_disk(SERVED.parent)
+    return {name: data for name, data in found.items() if not name.startswith("model.deployments.json")}
 
 
-def killed_at(step: int, command: Command) -> bool:
-    """Run a command in a process that is killed before its n-th change of the disk, if it has so many."""
+def without_undone(found: dict[str, Any]) -> dict[str, Any]:
+    """What `payloads` found, but for the attempts that were undone."""
+    return found | {"history": [one for one in found["history"] if one[1] == DONE]}
+
+
+def killed_at(step: int | str, command: Command) -> bool:
+    """Run a command in a process that is killed before its n-th change of the disk, if it has so many, or
+    before the first of a name."""
     child = os.fork()
     if not child:
         try:
-            with planted(lambda n, _: n == step, lambda: os.kill(os.getpid(), signal.SIGKILL)):
+            with planted(lambda n, name: step in (n, name), lambda: os.kill(os.getpid(), signal.SIGKILL)):
                 command()
             os._exit(0)
         finally:
@@ -96,6 +93,12 @@ def killed_at(step: int, command: Command) -> bool:
     status = os.waitpid(child, 0)[1]
     assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
     return os.WIFSIGNALED(status)
+
+
+def at_its_end(command: Command) -> bool:
+    """Whether a command that was stopped had already come to its end; a rollback more would go forward."""
+    last = Journal(SERVED).last
+    return command is run_rollback and last is not None and last.command == "rollback"
 
 
 def stopped_at(step: int, command: Command, how: str) -> bool:
@@ -117,14 +120,14 @@ def stopped_at(step: int, command: Command, how: str) -> bool:
     return bool(reached)
 
 
-def instants(command: Command, stop: Callable[[int], bool]) -> Iterator[tuple[Tree, Any]]:
-    """Stop a command at one change of the disk after the other, from the same state each time.
+def instants(command: Command, every: int, stop: Callable[[int], bool]) -> Iterator[tuple[Tree, Any]]:
+    """Stop a deploy at every n-th change of the disk, a rollback at each, from the same state each time.
 
     Yields that state and what a run that nobody stops comes to; the disk is as the stop left it.
     """
     saved = Path("saved")
     shutil.copytree(SERVED.parent, saved)
-    before = on_disk(saved)
+    before = beside_the_journal()
 
     def reset() -> None:
         shutil.rmtree(SERVED.parent)
@@ -133,7 +136,8 @@ def instants(command: Command, stop: Callable[[int], bool]) -> Iterator[tuple[Tr
     command()
     wanted = payloads()
     reset()
-    for step in itertools.count():
+    every = 1 if command is run_rollback else every
+    for step in itertools.count(every // 2, every):
         if not stop(step):
             assert step > 5 and payloads() == wanted
             return
@@ -153,39 +157,54 @@ def instants(command: Command, stop: Callable[[int], bool]) -> Iterator[tuple[Tr
     ],
     indirect=["kernel"],
 )
-def test_killed_at_any_step_and_run_again_it_ends_the_same(scenario: str, kernel: str) -> None:
+def test_killed_at_any_step_and_run_again_it_ends_the_same(scenario: str, kernel: str, every: int) -> None:
     command = SCENARIOS[scenario]()
     old = payload(SERVED)
-    for _, wanted in instants(command, lambda step: killed_at(step, command)):
-        served = payload(SERVED)
-        if kernel == "renames" and served is None:  # between two renames
-            served = payload(SERVED.with_name("model.aside"))
+    for _, wanted in instants(command, every, lambda step: killed_at(step, command)):
+        served, journal = payload(SERVED), Journal(SERVED)
+        if kernel == "renames" and served is None:  # between two renames, under the journal
+            assert journal.open and old in backups()
+            served = old
         assert served in (old, wanted["model"], payload(PRODUCTION))
-        command()
+        if not at_its_end(command):
+            command()
         assert payloads() == wanted
 
 
 @pytest.mark.parametrize("how", ["full disk", "one failure", "Ctrl-C"])
 @pytest.mark.parametrize("scenario", ["first", "second", "back"])
 def test_stopped_at_any_step_it_leaves_all_as_it_was_or_the_new_one_served(
-    scenario: str, how: str, kernel: str
+    scenario: str, how: str, kernel: str, every: int
 ) -> None:
     command = SCENARIOS[scenario]()
-    for before, wanted in instants(command, lambda step: stopped_at(step, command, how)):
+    for before, wanted in instants(command, every, lambda step: stopped_at(step, command, how)):
         if payload(SERVED) != wanted["model"]:
-            assert on_disk(SERVED.parent) == before
-        command()
-        assert payloads() == wanted
+            assert beside_the_journal() == before
+        if not at_its_end(command):
+            command()
+        assert without_undone(payloads()) == wanted
 
 
 @pytest.mark.parametrize("kernel", ["renames"], indirect=True)
-def test_after_a_killed_first_deploy_rollback_leaves_production_served(kernel: str) -> None:
+def test_after_a_killed_first_deploy_rollback_leaves_production_served(kernel: str, every: int) -> None:
     old = payload(SERVED)
-    for _ in instants(run_deploy, lambda step: killed_at(step, run_deploy)):
+    for _ in instants(run_deploy, every, lambda step: killed_at(step, run_deploy)):
         with contextlib.suppress(UserError):  # no backup yet
             run_rollback()
         assert payload(SERVED) == old
-        assert payloads().keys() <= {"model", "model.bak"}
+        assert payloads().keys() == {"model", "backups", "history"}
+
+
+@pytest.mark.parametrize("kernel", ["renameat2", "renames"], indirect=True)
+def test_looking_at_the_deployments_finishes_what_was_killed(kernel: str, every: int) -> None:
+    old = payload(SERVED)
+    for _, wanted in instants(run_deploy, every, lambda step: killed_at(step, run_deploy)):
+        committed = Journal(SERVED).entries
+        run_deployments()
+        if committed:
+            assert payloads() == wanted
+        else:
+            assert payloads() == {"model": old, "backups": [], "history": []}
 
 
 def test_all_is_on_the_disk_itself_before_the_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,11 +223,30 @@ def test_all_is_on_the_disk_itself_before_the_exchange(monkeypatch: pytest.Monke
     assert found == [[]]
 
 
-def test_a_directory_put_in_place_by_hand_after_a_crash_is_not_exchanged_blindly() -> None:
-    steps = itertools.count()
-    while not SERVED.with_name("model.swap").exists():
-        assert killed_at(next(steps), run_deploy)
-    shutil.copytree(SERVED.with_name("model.partial"), "copy")
-    shutil.rmtree(SERVED.with_name("model.partial"))
-    Path("copy").rename(SERVED.with_name("model.partial"))
-    assert "were replaced since" in refusal(run_deploy)
+def test_a_journal_that_cannot_be_written_is_as_if_nothing_had_been() -> None:
+    before, replaced = payloads(), itertools.count()
+
+    def fail() -> None:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+    # The first file that is replaced is the copy's manifest.
+    with planted(lambda _, name: name == "replace" and next(replaced) == 1, fail), pytest.raises(OSError):
+        run_deploy()
+    assert payloads() == before
+    assert run_deploy() == 0
+
+
+@pytest.mark.parametrize("name", ["model", "model.partial"])
+def test_a_directory_put_in_place_by_hand_after_a_crash_is_not_exchanged_blindly(name: str) -> None:
+    assert killed_at("exchange", run_deploy)
+    replaced = SERVED.with_name(name)
+    shutil.copytree(replaced, "copy")
+    shutil.rmtree(replaced)
+    Path("copy").rename(replaced)
+    for command in (run_deploy, run_deployments):
+        assert "were replaced since" in refusal(command)
+    if name == "model":
+        assert "were replaced since" in refusal(run_rollback)
+    else:  # what comes back is in its place
+        assert run_rollback() == 0
+        assert payloads()["history"] == [("deploy", "undone")]

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import time
@@ -48,14 +49,20 @@ def kill(project: Path, command: str, after: float) -> bool:
 def files(project: Path) -> set[str]:
     """Every file that the chain left, by name."""
     roots = [project / name for name in ("data", "out", "models", "deployed")]
-    return {str(p.relative_to(project)) for root in roots for p in root.rglob("*") if p.is_file()}
+    found = (p for root in roots for p in root.rglob("*") if p.is_file())
+    return {timeless(str(p.relative_to(project))) for p in found}
+
+
+def timeless(name: str) -> str:
+    """A name without the time that a backup has in its own."""
+    return re.sub(r"\.bak-[^/]+", ".bak", name)
 
 
 def digests(project: Path) -> dict[str, str]:
     """The payload digest of every artefact."""
     found = sorted(project.glob("*/**/manifest.json"))
     return {
-        str(path.parent.relative_to(project)): artifacts.digest(json.loads(path.read_text()))
+        timeless(str(path.parent.relative_to(project))): artifacts.digest(json.loads(path.read_text()))
         for path in found
         if path.relative_to(project).parts[0] in ("data", "out", "models", "deployed")
     }
