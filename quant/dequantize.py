@@ -8,27 +8,25 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from core import artifacts, config, errors, shards
+from core.artifacts import Draft
 from core.errors import UserError
 from core.progress import Progress
 from core.settings import DequantizeSettings
 from core.shards import TensorInfo
-from quant import merge
-
-if TYPE_CHECKING:
-    import torch
-
-    Read = Callable[[TensorInfo], torch.Tensor]
+from quant import merge, pack, stream
+from quant.pack import GROUP
+from quant.stream import Piece
 
 FORMAT = "nvfp4-pack-quantized"
-GROUP = 16  # weights that share one weight_scale
 SHARD_BYTES = 4_000_000_000
+ROWS = 512  # of a matrix, in memory at once
 MATRIX = re.compile(r"(?P<weight>.+\.weight)(?P<part>_packed|_scale|_global_scale)")
 EXPERT = re.compile(r"(?P<experts>.+\.experts)\.(?P<index>\d+)\.(?P<leaf>gate|up|down)_proj\.weight")
 FUSED = {"gate_up_proj": ("gate", "up"), "down_proj": ("down",)}
@@ -83,47 +81,43 @@ def main(words: list[str]) -> int:
         run=settings.run,
         settings=recorded,
         inputs=inputs,
+        resume=True,
     ) as draft:
-        draft.counts = dequantize(source, draft.path)
+        dequantize(source, draft)
     print(f"dequantize: {draft.counts['tensors']} tensors, {draft.counts['bytes'] / 1e6:,.1f} MB in {target}")
     return errors.DONE
 
 
-def dequantize(source: Path, target: Path) -> dict[str, int]:
-    """Write the NVFP4 checkpoint `source` to the directory `target` in BF16; returns tensors and bytes.
+def dequantize(source: Path, draft: Draft) -> None:
+    """Write the NVFP4 checkpoint `source` into `draft` in BF16, and the counts: tensors, bytes.
 
-    Names and shapes are those of the checkpoint that was quantised; tensors that were not keep their bytes.
-    Holds one shard in memory. UserError where `source` is not NVFP4 by compressed-tensors, or damaged.
+    Names and shapes are those of the checkpoint that was quantised, its experts stacked; what was not
+    quantised keeps its bytes. Goes on from the shards that an interrupted run finished; holds some rows of
+    a matrix in memory. UserError where `source` is not NVFP4 by compressed-tensors, or damaged.
     """
-    from safetensors import safe_open
-    from safetensors.torch import save_file
-
     settings = read_config(source)
     tensors = plan(shards.read_checkpoint(source))
     groups = list(_shards(tensors))
-    merge.require_space(target, sum(_bytes(tensor) for tensor in tensors.values()))
-    merge.copy_other_files(source, target)
+    files = {f"model-{n:05d}-of-{len(groups):05d}.safetensors": group for n, group in enumerate(groups, 1)}
+    left = {file: group for file, group in files.items() if file not in draft.finished}
+    total = sum(_bytes(tensors[name]) for group in left.values() for name in group)
+    merge.require_space(draft.path, total)
+    merge.copy_other_files(source, draft.path)
     del settings["quantization_config"]
-    write_config(target, settings)
-    progress = Progress("dequantize: tensors", len(tensors))
-    weight_map, total = {}, 0
-    with ExitStack() as stack:
-        opened: dict[Path, Any] = {
-            file: stack.enter_context(safe_open(file, "pt")) for file in shards.shard_files(source)
-        }
-        for number, group in enumerate(groups, 1):
-            file = f"model-{number:05d}-of-{len(groups):05d}.safetensors"
-            restored = {}
-            for name in group:
-                restored[name] = _value(tensors[name], lambda info: opened[info.file].get_tensor(info.name))
-                total += restored[name].nbytes
-                progress.step(note=name)
-            save_file(restored, target / file, metadata={"format": "pt"})
-            (target / file).chmod(0o644)
-            weight_map |= dict.fromkeys(group, file)
+    write_config(draft.path, settings)
+    progress, done = Progress("dequantize: MB", round(total / 1e6)), 0
+
+    def passed(count: int) -> None:
+        nonlocal done
+        done += count
+        progress.step(round(done / 1e6) - progress.done)
+
+    for file, group in left.items():
+        draft.finish(file, stream.write_shard(draft.path / file, _pieces(tensors, group), passed))
     progress.close()
-    shards.write_index(target, weight_map, total)
-    return {"tensors": len(weight_map), "bytes": total}
+    size = sum(map(_bytes, tensors.values()))
+    shards.write_index(draft.path, {name: file for file, group in files.items() for name in group}, size)
+    draft.counts = {"tensors": len(tensors), "bytes": size}
 
 
 def read_config(checkpoint: Path) -> dict[str, Any]:
@@ -150,14 +144,14 @@ def plan(tensors: Mapping[str, TensorInfo]) -> dict[str, Restored]:
     UserError where a quantised matrix lacks one of its scales, or a layer one of its experts.
     """
     weights: dict[str, TensorInfo | Quantized] = {}
-    quantized: dict[str, dict[str, TensorInfo]] = defaultdict(dict)
+    matrices: dict[str, dict[str, TensorInfo]] = defaultdict(dict)
     for name, info in tensors.items():
         if match := MATRIX.fullmatch(name):
-            quantized[match["weight"]][match["part"].removeprefix("_")] = info
+            matrices[match["weight"]][match["part"].removeprefix("_")] = info
         elif not name.endswith(".input_global_scale"):
             weights[name] = info
-    for name, found in quantized.items():
-        weights[name] = _quantized(name, found)
+    for name, found in matrices.items():
+        weights[name] = quantized(name, found)
 
     experts: dict[str, dict[tuple[int, str], TensorInfo | Quantized]] = defaultdict(dict)
     restored = {}
@@ -167,6 +161,11 @@ def plan(tensors: Mapping[str, TensorInfo]) -> dict[str, Restored]:
         else:
             restored[name] = Restored(shape=weight.shape, parts=[weight])
     for prefix, found in experts.items():
+        if not any(isinstance(weight, Quantized) for weight in found.values()):
+            for index, leaf in found:  # the MTP head of a base that keeps its experts one by one
+                name = f"{prefix}.{index}.{leaf}_proj.weight"
+                restored[name] = Restored(shape=weights[name].shape, parts=[weights[name]])
+            continue
         count = 1 + max(index for index, _ in found)
         for name, leaves in FUSED.items():
             wanted = [(index, leaf) for index in range(count) for leaf in leaves]
@@ -174,26 +173,16 @@ def plan(tensors: Mapping[str, TensorInfo]) -> dict[str, Restored]:
                 if (index, leaf) not in found:
                     raise UserError(f"{prefix}.{index}.{leaf}_proj is missing; make quantize")
             parts = [found[key] for key in wanted]
+            for part in parts:
+                if isinstance(part, TensorInfo) and part.dtype != "BF16":
+                    raise UserError(f"{part.name} is {part.dtype} beside experts in NVFP4; make quantize")
             rows, columns = parts[0].shape
             restored[f"{prefix}.{name}"] = Restored(shape=(count, rows * len(leaves), columns), parts=parts)
     return restored
 
 
-def dense(packed: "torch.Tensor", scale: "torch.Tensor", global_scale: "torch.Tensor") -> "torch.Tensor":
-    """The matrix [O, I] in bfloat16: E2M1 value * weight_scale / weight_global_scale, rounded at the end.
-
-    Arguments as in `Quantized`. Formula: compressed_tensors' `NVFP4PackedCompressor.decompress` (0.19).
-    """
-    import torch
-    from compressed_tensors.compressors.nvfp4.helpers import unpack_fp4_from_uint8
-
-    rows, half = packed.shape
-    values = unpack_fp4_from_uint8(packed, rows, 2 * half, dtype=torch.float32)
-    factors = scale.float() / global_scale
-    return (values.unflatten(-1, (-1, GROUP)) * factors.unsqueeze(-1)).flatten(-2).bfloat16()
-
-
-def _quantized(name: str, found: dict[str, TensorInfo]) -> Quantized:
+def quantized(name: str, found: Mapping[str, TensorInfo]) -> Quantized:
+    """The matrix whose weight is `name` from its parts; UserError where one is missing or does not fit."""
     for part in ("packed", "scale", "global_scale"):
         if part not in found:
             raise UserError(f"{name}_{part} is missing; make quantize")
@@ -205,16 +194,42 @@ def _quantized(name: str, found: dict[str, TensorInfo]) -> Quantized:
     return whole
 
 
-def _value(tensor: Restored, read: "Read") -> "torch.Tensor":
+def _pieces(tensors: Mapping[str, Restored], group: Sequence[str]) -> Iterator[Piece]:
+    """A shard with the tensors of `group`: its header, what is copied, what is computed."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    offset = 0
+    for name in group:
+        tensor, kept = tensors[name], tensors[name].untouched
+        end, dtype = offset + _bytes(tensor), kept.dtype if kept else "BF16"
+        header[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    parts = [part for name in group for part in tensors[name].parts]
+    first = parts[0] if isinstance(parts[0], TensorInfo) else parts[0].packed
+    yield Piece(first.file, first.start, first.start, lambda: iter([len(text).to_bytes(8, "little") + text]))
+    for part in parts:
+        if isinstance(part, TensorInfo):
+            yield Piece(part.file, part.start, part.stop)
+        else:
+            yield Piece(part.packed.file, part.packed.start, part.packed.stop, partial(_values, part))
+
+
+def _values(matrix: Quantized) -> Iterator[bytes]:
+    """The bytes of a matrix in BF16, some rows at a time: its values, rounded at the end."""
+    import numpy as np
     import torch
 
-    parts = [
-        read(part)
-        if isinstance(part, TensorInfo)
-        else dense(read(part.packed), read(part.scale), read(part.global_scale))
-        for part in tensor.parts
-    ]
-    return (torch.cat(parts) if len(parts) > 1 else parts[0]).view(tensor.shape)
+    packed, scale = (
+        np.frombuffer(bytearray(shards.read_bytes(info)), np.uint8).reshape(info.shape)
+        for info in (matrix.packed, matrix.scale)
+    )
+    global_scale = float(np.frombuffer(shards.read_bytes(matrix.global_scale), "<f4")[0])
+    for start in range(0, len(packed), ROWS):
+        rows = slice(start, start + ROWS)
+        yield (
+            pack.dense(packed[rows], scale[rows], global_scale).bfloat16().view(torch.uint8).numpy().tobytes()
+        )
 
 
 def _shards(tensors: Mapping[str, Restored]) -> Iterator[list[str]]:

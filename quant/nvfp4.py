@@ -1,12 +1,9 @@
 """A BF16 checkpoint -> its NVFP4 one by llm-compressor, vision and MTP as they were."""
 
-import contextlib
-import io
 import json
-import logging
-import os
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +11,21 @@ from core import config, generate, shards
 from core.chat import Row
 from core.errors import UserError
 from core.profile import Profile, Quant
-from core.progress import Progress
-from core.render import render
 from core.shards import TensorInfo
-from quant import dequantize, lora, merge
+from core.yaml_files import read_yaml
+from quant import calibration, dequantize, merge, oneshot, preflight
+from quant.modules import stacked
+
+RECIPE = "recipe.yaml"
+"""What llm-compressor did, beside the weights; it appends to the source's."""
 
 
 def scheme(profile: Profile) -> Quant:
-    """How the profile's checkpoints are quantised; UserError where they are not."""
+    """How the profile's checkpoints are quantised; UserError where they are not, or with the KV cache."""
     if profile.quant is None:
         raise UserError(f"PROFILE={profile.name} has no NVFP4 stage (quant is None in its profile)")
+    if profile.quant.kv_cache_scheme:
+        raise _kv_cache(f"PROFILE={profile.name}", profile.quant.kv_cache_scheme)
     return profile.quant
 
 
@@ -34,24 +36,46 @@ def recorded(settings: Any) -> dict[str, Any]:
 
 
 def quantize(
-    source: Path, target: Path, *, base: Path, profile: Profile, rows: Sequence[Row]
+    source: Path,
+    target: Path,
+    *,
+    base: Path,
+    profile: Profile,
+    rows: Sequence[Row],
+    length: int | None = None,
+    memory: int | None = None,
+    keep: Sequence[str] = (),
 ) -> dict[str, int]:
     """Write the BF16 checkpoint `source` to the directory `target` in the profile's scheme.
 
-    `rows` calibrate the activations' scales, rendered by the source's own chat template; every expert sees
-    every token. The MTP head comes from `base`, the files beside the weights from `source`. Returns the
-    counts: tensors, bytes, quantised matrices. The same arguments give the same bytes.
+    `rows` calibrate the activations' scales by their last `length` tokens (None: the profile's); every
+    expert sees every token. Of the weights at most `memory` bytes are held in memory (None: what is free).
+    The MTP head, tokenizer, chat template and preprocessors come from `base`, the files beside from `source`.
+    The modules `keep` stay in BF16 beside those of the profile's ignore list. Returns the counts: tensors,
+    bytes, quantised matrices. The same checkpoints, rows and length give the same bytes, whatever the memory.
 
-    Raises UserError on a damaged checkpoint, a base without the MTP head that the source declares, no rows.
+    Raises UserError on a damaged checkpoint, one that is quantised already, a KV cache scheme, a base without
+    the MTP head that the source declares, no rows.
     """
+    quant = scheme(profile)
+    quant = replace(quant, ignore=(*quant.ignore, *keep))
     tensors = shards.read_checkpoint(source)
     size = sum(info.stop - info.start for info in tensors.values())
+    _refuse(source)
     mtp = _mtp(source, base, profile)
     merge.require_space(target, size // 2)
-    _compress(source, tensors, target, profile, rows)
-    if mtp:
-        _add_mtp(base, target)
-    _complete(source, target)
+    tokenizer = generate.load_tokenizer(base)
+    oneshot.compress(
+        source,
+        tensors,
+        target,
+        calibration.samples(rows, tokenizer, length or quant.calibration_length),
+        quant=quant,
+        layers_prefix=profile.layers_prefix,
+        tokenizer=tokenizer,
+        memory=memory,
+    )
+    finish(source, target, base=base, mtp=bool(mtp))
     written = shards.read_checkpoint(target)
     verify({**tensors, **mtp}, written)
     return {
@@ -64,12 +88,63 @@ def quantize(
 def verify(expected: Mapping[str, TensorInfo], written: Mapping[str, TensorInfo]) -> None:
     """Check a finished checkpoint by reading it: it holds every tensor, untouched ones by the same bytes."""
     restored = dequantize.plan(written)
-    assert {n: t.shape for n, t in restored.items()} == {n: t.shape for n, t in expected.items()}
+    assert {stacked(name) for name in restored} == {stacked(name) for name in expected}
     for name, tensor in restored.items():
+        if name not in expected:  # a stack of what the source keeps expert by expert
+            continue
+        assert tensor.shape == expected[name].shape, f"{name} is {tensor.shape}"
         kept = tensor.untouched
         if kept is not None:
             assert kept.dtype == expected[name].dtype, f"{name} is {kept.dtype}"
             assert merge.same_bytes(kept, expected[name]), f"{name} is not the source's"
+
+
+def finish(source: Path, target: Path, *, base: Path, mtp: bool) -> None:
+    """Give a quantised `target` the base's MTP head, an index, and the files beside the weights.
+
+    Whatever of it is there already is made anew: the second time changes nothing.
+    """
+    if mtp:
+        _add_mtp(base, target)
+    quantization = dequantize.read_config(target)["quantization_config"]
+    recipe = (target / RECIPE).read_bytes()
+    merge.copy_other_files(source, target)
+    (target / RECIPE).write_bytes(recipe)
+    for name in (name for names, _ in preflight.ROLES.values() for name in names):
+        if (base / name).is_file():
+            shutil.copyfile(base / name, target / name)
+    settings = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    dequantize.write_config(target, {**settings, "quantization_config": quantization})
+    tensors = [i for file in sorted(target.glob("*.safetensors")) for i in shards.read_header(file).values()]
+    total = sum(info.stop - info.start for info in tensors)
+    shards.write_index(target, {info.name: info.file.name for info in tensors}, total)
+    for file in target.iterdir():
+        file.chmod(0o644)
+
+
+def _refuse(source: Path) -> None:
+    """UserError where the source is quantised, or its recipe would be carried on with a KV cache scheme."""
+    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    if "quantization_config" in config:
+        raise UserError(f"{source}: quantised already; expected the merged BF16 checkpoint: make merge")
+    recipe = read_yaml(source / RECIPE) if (source / RECIPE).exists() else None
+    if found := _value_of("kv_cache_scheme", recipe):
+        raise _kv_cache(str(source / RECIPE), found)
+
+
+def _value_of(key: str, node: Any) -> Any:
+    """The first value of `key` that is set, anywhere in nested mappings and lists; None without."""
+    if isinstance(node, dict) and node.get(key):
+        return node[key]
+    children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    return next((found for child in children if (found := _value_of(key, child))), None)
+
+
+def _kv_cache(where: str, found: Any) -> UserError:
+    return UserError(
+        f"{where}: kv_cache_scheme is {found}, expected none: calibrated in one recipe with NVFP4 it corrupts"
+        " the weights' scales; remove it: the server quantises its cache by itself (--kv-cache-dtype fp8)"
+    )
 
 
 def _mtp(source: Path, base: Path, profile: Profile) -> dict[str, TensorInfo]:
@@ -87,97 +162,8 @@ def _mtp(source: Path, base: Path, profile: Profile) -> dict[str, TensorInfo]:
     return found
 
 
-def _compress(
-    source: Path, tensors: Mapping[str, TensorInfo], target: Path, profile: Profile, rows: Sequence[Row]
-) -> None:
-    """Calibrate and quantise layer by layer, and save what transformers knows of the checkpoint."""
-    tokenizer = generate.load_tokenizer(source)
-    samples = [{"input_ids": sample.input_ids} for row in rows for sample in render(row, tokenizer)]
-    if not samples:
-        raise UserError("no calibration rows, expected one or more: make dataset")
-
-    os.environ.setdefault("LLM_COMPRESSOR_LOG_LEVEL", "ERROR")  # read when it is imported
-    import torch
-    from datasets import Dataset
-    from llmcompressor.entrypoints.oneshot import oneshot
-    from llmcompressor.modifiers.quantization import QuantizationModifier
-    from transformers import AutoModelForImageTextToText
-
-    torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
-    # On the CPU: the pipeline brings one decoder layer at a time to the accelerator.
-    model = AutoModelForImageTextToText.from_pretrained(str(source), dtype="auto", local_files_only=True)
-    layers: Any = model.get_submodule(profile.layers_prefix)
-    # Each sample passes a layer once for its scales and once, quantised, for the next layer's input.
-    progress = Progress("quantize: samples through a layer", 2 * len(layers) * len(samples))
-    quant = scheme(profile)
-    with _quietly(layers, progress):
-        oneshot(
-            model=model,
-            processor=tokenizer,
-            recipe=QuantizationModifier(targets="Linear", scheme=quant.scheme, ignore=list(quant.ignore)),
-            dataset=Dataset.from_list(samples),
-            num_calibration_samples=len(samples),
-            shuffle_calibration_samples=False,
-            moe_calibrate_all_experts=True,
-        )
-        _restore(model, tensors)
-        model.save_pretrained(target)
-    progress.close(f"{len(samples)} samples, {len(layers)} layers")
-
-
-@contextlib.contextmanager
-def _quietly(layers: Iterable[Any], progress: Progress) -> Iterator[None]:
-    """Without the libraries' bars and warnings; `progress` steps whenever a layer has run."""
-    terminal = sys.stderr
-
-    def step(*_: Any) -> None:
-        with contextlib.redirect_stderr(terminal):
-            progress.step()
-
-    hooks = [layer.register_forward_hook(step) for layer in layers]
-    logging.disable(logging.WARNING)
-    try:
-        with contextlib.redirect_stderr(io.StringIO()):
-            yield
-    finally:
-        logging.disable(logging.NOTSET)
-        for hook in hooks:
-            hook.remove()
-
-
-def _restore(model: Any, tensors: Mapping[str, TensorInfo]) -> None:
-    """Give every parameter that is not quantised the source's value and dtype again.
-
-    Loading rounds a float32 A_log to the config's dtype, and llm-compressor 0.14 rounds the weight of every
-    norm that adds 1 to it: it calibrates with 1 + weight in bfloat16 and subtracts the 1 afterwards
-    (`modeling/offset_norm.py`).
-    """
-    import torch
-    from compressed_tensors.offload import disable_onloading
-
-    with disable_onloading():  # what is set is then what is saved, on whatever device the module runs
-        for name in [name for name, _ in model.named_parameters() if name in tensors]:
-            parent, _, leaf = name.rpartition(".")
-            module = model.get_submodule(parent)
-            if not hasattr(module, "quantization_scheme"):
-                setattr(module, leaf, torch.nn.Parameter(lora.load(tensors[name]), requires_grad=False))
-
-
 def _add_mtp(base: Path, target: Path) -> None:
     """Write the base's MTP tensors to a shard of their own, and `re:^mtp.*` to the ignore list."""
     from compressed_tensors.utils import save_mtp_tensors_to_checkpoint
 
     save_mtp_tensors_to_checkpoint(str(base), str(target))
-
-
-def _complete(source: Path, target: Path) -> None:
-    """The index, and the files beside the weights: the source's, its config with the quantisation added."""
-    quantization = dequantize.read_config(target)["quantization_config"]
-    merge.copy_other_files(source, target)
-    settings = json.loads((source / "config.json").read_text(encoding="utf-8"))
-    dequantize.write_config(target, {**settings, "quantization_config": quantization})
-    tensors = [i for file in sorted(target.glob("*.safetensors")) for i in shards.read_header(file).values()]
-    total = sum(info.stop - info.start for info in tensors)
-    shards.write_index(target, {info.name: info.file.name for info in tensors}, total)
-    for file in target.iterdir():
-        file.chmod(0o644)

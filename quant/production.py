@@ -17,6 +17,9 @@ def main(words: list[str]) -> int:
     """Make production's checkpoint, or record the download; exit code 0, also where it is not there."""
     settings = config.parse(BaseSettings, words)
     profile, path = settings.profile, settings.production_dir
+    if not profile.production:
+        print(f"production: PROFILE={profile.name} has none")
+        return errors.DONE
     if profile.embedded and profile.quant:
         return _make(settings)
     if not (path / "config.json").exists():
@@ -31,7 +34,11 @@ def main(words: list[str]) -> int:
 def _make(settings: BaseSettings) -> int:
     profile, path, base = settings.profile, settings.production_dir, settings.base_dir
     quant = nvfp4.scheme(profile)
-    recorded = {**nvfp4.recorded(settings), "CALIBRATION_ROWS": quant.calibration_rows}
+    recorded = {
+        **nvfp4.recorded(settings),
+        "CALIBRATION_ROWS": quant.calibration_rows,
+        "CALIBRATION_LENGTH": quant.calibration_length,
+    }
     inputs = {
         "base": artifacts.as_input(base, artifacts.require(base, "base")),
         "replay prompts": {"path": str(ROWS), "sha256": artifacts.file_sha256(ROWS)},
