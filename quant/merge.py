@@ -5,10 +5,11 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,26 @@ from core.errors import UserError
 from core.progress import Progress
 from core.settings import MergeSettings
 from core.shards import TensorInfo
-from quant import lora, parity, plan, sources
+from quant import lora, parity, plan, rows, sources
 from quant.ops import Op
-from quant.stream import Change, write_shard
+from quant.stream import Passed, Piece, patched, write_shard
+from quant.weights import Region
 
 WORKERS = 3
 """Shards written at once, the largest first; more would only add memory."""
 SAMPLE = 4096  # bytes
+
+
+@dataclass
+class Change:
+    """What an operation did, as sums over the rows that one shard holds."""
+
+    weight: float = 0.0
+    """Sum of the squares of W."""
+    added: float = 0.0
+    """Sum of the squares of what was added, before the sum was rounded."""
+    changed: bool = False
+    """Whether any byte differs."""
 
 
 def main(words: list[str]) -> int:
@@ -80,7 +94,7 @@ def write(
     if draft.finished:
         print(f"merge: going on, {len(draft.finished)} shards are finished")
     copy_other_files(base_dir, draft.path)
-    stream(files, ops, draft)
+    stream("merge", files, lambda file, passed: _write(file, ops, draft, passed), draft)
     sums = _sums(draft)
     verify(base, shards.read_checkpoint(draft.path), ops)
     changes = {op.name: _relative(op, sums[op.name]) for op in ops}
@@ -102,10 +116,14 @@ class Stopped(Exception):
     """Ends the other workers when one has failed or the user has interrupted."""
 
 
-def stream(files: Sequence[Path], ops: Sequence[Op], draft: Draft) -> None:
+Write = Callable[[Path, Passed], tuple[str, dict[str, Any]]]
+"""Writes what becomes of one shard; its sha256, and notes for the journal."""
+
+
+def stream(what: str, files: Sequence[Path], write: Write, draft: Draft) -> None:
     """Write the shards `files`, several at a time, each recorded as finished once it is on disk."""
     total = sum(file.stat().st_size for file in files)
-    progress = Progress("merge: MB", round(total / 1e6))
+    progress = Progress(f"{what}: MB", round(total / 1e6))
     lock, stopped, start, done = threading.Lock(), threading.Event(), time.monotonic(), 0
 
     def passed(count: int) -> None:
@@ -118,14 +136,13 @@ def stream(files: Sequence[Path], ops: Sequence[Op], draft: Draft) -> None:
             progress.step(round(done / 1e6) - before, note=f"{rate:.2f} GB/s")
 
     def one(file: Path) -> None:
-        written = write_shard(file, draft.path / file.name, ops, passed)
-        changes = {name: asdict(change) for name, change in written.changes.items()}
+        sha256, notes = write(file, passed)
         with lock:
-            draft.finish(file.name, written.sha256, changes=changes)
+            draft.finish(file.name, sha256, **notes)
 
-    with _one_thread_each(), ThreadPoolExecutor(WORKERS) as pool:
+    largest_first = sorted(files, key=lambda file: file.stat().st_size, reverse=True)
+    with workers() as pool:
         try:
-            largest_first = sorted(files, key=lambda file: file.stat().st_size, reverse=True)
             for job in [pool.submit(one, file) for file in largest_first]:
                 job.result()
         except BaseException:
@@ -135,9 +152,39 @@ def stream(files: Sequence[Path], ops: Sequence[Op], draft: Draft) -> None:
     progress.close()
 
 
+def _write(file: Path, ops: Sequence[Op], draft: Draft, passed: Passed) -> tuple[str, dict[str, Any]]:
+    """The shard `file` of the base with the regions of `ops` that lie in it merged."""
+    changes: dict[str, Change] = {}
+    loaded = rows.Loaded()
+
+    def merged(op: Op, region: Region) -> Iterator[bytearray]:
+        change = changes.setdefault(op.name, Change())
+        for block in rows.merge(op, loaded.of(op), region):
+            change.weight += rows.square(block.before())
+            change.added += rows.square(block.added)
+            change.changed |= block.merged != block.original
+            yield block.merged
+
+    patches = {
+        region.at: Piece(file, region.at.start, region.at.stop, partial(merged, op, region))
+        for op in ops
+        for region in op.regions
+        if region.at.file == file
+    }
+    sha256 = write_shard(draft.path / file.name, patched(file, patches), passed)
+    return sha256, {"changes": {name: asdict(change) for name, change in changes.items()}}
+
+
 @contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """torch's products on one thread while the workers are many."""
+def workers() -> Iterator[ThreadPoolExecutor]:
+    """A pool of WORKERS threads, torch's products on one thread in each."""
+    with one_thread_each(), ThreadPoolExecutor(WORKERS) as pool:
+        yield pool
+
+
+@contextmanager
+def one_thread_each() -> Iterator[None]:
+    """torch's products on one thread: the work is many small ones, or the workers are many."""
     import torch
 
     before = torch.get_num_threads()
@@ -204,10 +251,11 @@ def verify(base: Mapping[str, TensorInfo], merged: Mapping[str, TensorInfo], ops
     assert _layout(merged) == _layout(base), "the merged checkpoint is laid out anew"
     touched = {region.at.name for op in ops for region in op.regions}
     for name in base.keys() - touched:
-        assert _sampled(base[name]) == _sampled(merged[name]), f"{name} is not the base's"
+        assert sampled(base[name]) == sampled(merged[name]), f"{name} is not the base's"
 
 
-def _sampled(info: TensorInfo) -> list[bytes]:
+def sampled(info: TensorInfo) -> list[bytes]:
+    """Where a tensor begins, goes on in the middle and ends: enough to tell it from another."""
     middle, last = (info.start + info.stop) // 2, max(info.start, info.stop - SAMPLE)
     with info.file.open("rb") as file:
         return [os.pread(file.fileno(), min(SAMPLE, info.stop - at), at) for at in (info.start, middle, last)]

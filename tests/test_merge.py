@@ -8,7 +8,7 @@ import pytest
 
 from core import artifacts, shards
 from core.errors import UserError
-from quant import merge, stream
+from quant import merge, rows, stream
 from tests.merging import (
     ADAPTER,
     ATTENTION,
@@ -70,7 +70,7 @@ def test_copies_without_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "copy_file_range")
     monkeypatch.setattr(stream, "READ", 1000)
     monkeypatch.setattr(stream, "WINDOW", 4096)
-    monkeypatch.setattr(stream, "BLOCK", 200)
+    monkeypatch.setattr(rows, "BLOCK", 200)
     merge.main(WORDS)
     assert files(MERGED, ".safetensors") == first
 
