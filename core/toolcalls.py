@@ -3,10 +3,12 @@
 The text carries no types: every argument is read by the JSON schema of its tool. The rules are
 those of vLLM's `qwen3_coder` tool parser and `qwen3` reasoning parser (`vllm/parser/qwen3.py`, and
 `coerce_to_schema_type` in `vllm/tool_parsers/utils.py`), faults included, so that a score here is
-of what the server would have sent. One is added: a local `$ref` is followed to its types.
+of what the server would have sent; `make test-serve` compares the two. One is added: a local
+`$ref` is followed to its types, which vLLM reads as strings.
 
-What the format cannot carry: `</parameter>`, `<parameter=` or `</function>` inside a value; a
-string that reads as another type which its schema allows as well (`null` where null is allowed).
+What the format cannot carry: `</parameter>`, `<parameter=`, `</function>` or `</think>` inside a
+value; a string that reads as another type which its schema allows as well (`null` where null is
+allowed).
 """
 
 import functools
@@ -26,12 +28,17 @@ if TYPE_CHECKING:
 
 _END_OF_TURN = re.compile(r"<\|im_end\|>|<\|endoftext\|>")
 _END_OF_THINKING = re.compile(r"</think>|(?=<tool_call>)")
+_NAME = r"(?>(?:</?think>|</?tool_call>|</parameter>|(?!</function>)[^>])*)"
+"""Up to the first `>` that is not one of another tag."""
 _TAG = re.compile(
     r"<tool_call>|</tool_call>"
-    r"|<function=(?P<name>[^>]*?)(?:</function>|>(?P<body>.*?)(?:</function>|\Z)|\Z)",
+    rf"|<function=(?P<name>{_NAME})(?:</function>|>(?P<body>.*?)(?:</function>|\Z)|\Z)",
     re.DOTALL,
 )
-_PARAMETER = re.compile(r"<parameter=([^>]*)>(.*?)(?:</parameter>|(?=<parameter=))", re.DOTALL)
+_NEXT_PARAMETER = r"<\s*parameter\s*=\s*"
+_PARAMETER = re.compile(
+    rf"{_NEXT_PARAMETER}([^>]*)>(.*?)(?:<\s*/\s*parameter\s*>|(?={_NEXT_PARAMETER}))", re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,7 @@ def parse(text: str, tools: Sequence[Tool]) -> Reply:
     text = _END_OF_TURN.split(text, maxsplit=1)[0]
     end = _END_OF_THINKING.search(text)
     thinking, rest = (text[: end.start()], text[end.end() :]) if end else (text, "")
-    content, calls = _take_apart(rest, tools)
+    content, calls = _take_apart(rest.replace("</think>", ""), tools)
     return Reply(thinking.replace("<think>", "").strip() or None, content, calls)
 
 
@@ -88,7 +95,7 @@ def faults(call: ToolCall, tools: Sequence[Tool]) -> list[str]:
 
 def _take_apart(text: str, tools: Sequence[Tool]) -> tuple[str, tuple[ToolCall, ...]]:
     said: list[str] = []
-    calls: list[ToolCall] = []
+    named: list[tuple[str, str]] = []
     inside, last = False, 0
     for tag in _TAG.finditer(text):
         if tag[0] == "</tool_call>" and not inside:
@@ -97,13 +104,14 @@ def _take_apart(text: str, tools: Sequence[Tool]) -> tuple[str, tuple[ToolCall, 
             said.append(text[last : tag.start()])
         last = tag.end()
         inside = tag[0] != "</tool_call>"
-        name = (tag["name"] or "").strip()
-        if name:
-            calls.append(ToolCall(name, _arguments(name, tag["body"] or "", tools)))
+        if tag["name"]:
+            named.append((tag["name"].strip(), tag["body"] or ""))
     if not inside:
         said.append(text[last:])
-    content = said[0] if calls else "".join(said)
-    return content.replace("</think>", "").strip(), tuple(calls)
+    content = said[0] if named else "".join(said)
+    return content.strip(), tuple(
+        ToolCall(name, _arguments(name, body, tools)) for name, body in named if name
+    )
 
 
 def _arguments(name: str, body: str, tools: Sequence[Tool]) -> dict[str, Any]:
@@ -124,12 +132,15 @@ def _schemas(tools: Sequence[Tool]) -> dict[str, dict[str, Any]]:
 
 
 def _types(schema: Any, root: dict[str, Any], seen: frozenset[str] = frozenset()) -> set[str]:
-    """The types that a schema allows, unions and local references flattened; or string."""
+    """The types that a schema allows, unions and local references flattened; string where it says none."""
     if not isinstance(schema, dict):
         return {"string"}
-    named = schema.get("type", [])
-    types = {named} if isinstance(named, str) else set(named)
-    types |= {_NAMES[type(value)] for value in schema.get("enum", [])}
+    named, choices = schema.get("type"), schema.get("enum")
+    words: list[str] = [
+        word.strip().lower() for word in (named if isinstance(named, list) else [named]) if word
+    ]
+    types = {_ALIASES.get(word, word) for word in words}
+    types |= {_NAMES[type(value)] for value in (choices if isinstance(choices, list) else [])}
     for union in ("anyOf", "oneOf", "allOf"):
         for choice in schema.get(union, []):
             types |= _types(choice, root, seen)
@@ -202,6 +213,19 @@ _LADDER: dict[str, Callable[[str], Any]] = {
     "array": _json,
     "string": str,
 }
+_ALIASES = {
+    alias: name
+    for name, aliases in {
+        "string": "str text varchar char enum",
+        "integer": "int int32 int64 uint uint32 uint64 long short unsigned",
+        "number": "float float32 float64 double",
+        "boolean": "bool",
+        "object": "dict",
+        "array": "arr list sequence",
+    }.items()
+    for alias in aliases.split()
+}
+"""Names of types in schemas that are no JSON Schema; servers send them."""
 _NAMES = {
     type(None): "null",
     int: "integer",

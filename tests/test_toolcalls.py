@@ -138,6 +138,8 @@ HEAD = "a</think><tool_call>\n<function=set_temp>\n"
         ),
         ("a</think>" + block("set_temp", room="x</parameter>y"), {"room": "x"}),
         ("a</think>" + block("set_temp", room="x<parameter=n>\n3"), {"room": "x", "n": 3}),
+        (HEAD + "< parameter = n>3</ parameter >\n</function>", {"n": 3}),
+        ("a</think>" + block("set_temp", room="x</think>y"), {"room": "xy"}),
     ],
     ids=[
         "unclosed value",
@@ -150,6 +152,8 @@ HEAD = "a</think><tool_call>\n<function=set_temp>\n"
         "a next parameter closes the value before it",
         "a closing parameter tag inside a value ends it",
         "an opening parameter tag inside a value ends it",
+        "spaces inside the tags of a parameter",
+        "an end of thinking is absorbed in a value too",
     ],
 )
 def test_broken_markup_costs_arguments_but_not_the_call(text: str, arguments: dict[str, Any]) -> None:
@@ -167,6 +171,11 @@ def test_broken_markup_costs_arguments_but_not_the_call(text: str, arguments: di
 )
 def test_what_names_no_function_is_no_call_and_its_text_is_lost(text: str) -> None:
     assert parse(text, TOOLS) == Reply("a", "", ())
+
+
+def test_a_name_ends_at_the_first_bracket_that_is_not_another_tags() -> None:
+    (call,) = parse("</think><function=a<think>b></function>", TOOLS).calls
+    assert call == ToolCall("a<think>b", {})
 
 
 def test_an_unknown_function_is_kept_with_texts_for_arguments() -> None:
@@ -234,6 +243,9 @@ def test_no_text_makes_the_parser_raise(text: str) -> None:
         ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "nulls", "nulls"),
         ({"oneOf": [{"type": "array"}, {"anyOf": [{"type": "number"}]}]}, "0.5", 0.5),
         ({"allOf": [{"type": "boolean"}]}, "true", True),
+        ({"type": "int"}, "3", 3),
+        ({"type": " Dict "}, '{"k": 1}', {"k": 1}),
+        ({"type": None}, "3", "3"),
         ({"enum": ["1", "2"]}, "1", "1"),
         ({"enum": [1, 2]}, "1", 1),
         ({"enum": [1, "auto"]}, "auto", "auto"),

@@ -1,6 +1,7 @@
 """What the real chat template writes is what `core.toolcalls` reads back."""
 
 import importlib.util
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +12,25 @@ from hypothesis import strategies as st
 from core import chat
 from core.toolcalls import ToolCall, faults, parse
 
-TAGS = ("</parameter>", "<parameter=", "</function>", "<|im_end|>", "<|endoftext|>")
-TURN_TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<function=")
+NOT_IN_VALUES = r"<\s*/?\s*parameter\s*[=>]|</function>|</think>|<\|(?:im_end|endoftext)\|>"
+NOT_IN_TURNS = rf"{NOT_IN_VALUES}|<think>|</?tool_call>|<function="
 FRAGMENTS = ["<", ">", "</", "<b>", "&amp;", "\n", "\r\n", "  ", "\t", '"', "{", "}", "\\", "null"]
 FRAGMENTS += ["3", "true", "parameter", "<think>", "</think>", "<tool_call>", "</tool_call>", "ñ€"]
 
 
-def free_of(*tags: str) -> Any:
-    """Texts with awkward parts, without any of `tags`."""
+def free_of(tags: str) -> Any:
+    """Texts with awkward parts, without what the pattern `tags` finds."""
     parts = st.lists(st.sampled_from(FRAGMENTS), max_size=6).map("".join)
     texts = st.one_of(parts, st.text(max_size=10))
-    return texts.filter(lambda text: not any(tag in text for tag in tags))
+    return texts.filter(lambda text: not re.search(tags, text))
 
 
 def turn_texts() -> Any:
     """Reasoning or content: no tag of the format, no outer whitespace (the template trims it)."""
-    return free_of(*TAGS, *TURN_TAGS).map(str.strip)
+    return free_of(NOT_IN_TURNS).map(str.strip)
 
 
-VALUE_TEXTS = free_of(*TAGS)
+VALUE_TEXTS = free_of(NOT_IN_VALUES)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 LEAVES = st.one_of(st.none(), st.booleans(), st.integers(), FLOATS, VALUE_TEXTS)
 NESTED = st.recursive(
@@ -124,6 +125,8 @@ def test_what_the_chat_template_writes_is_read_back(
     ("schema", "written", "read"),
     [
         ({"type": "string"}, "a</parameter>b", "a"),
+        ({"type": "string"}, "a</think>b", "ab"),
+        ({"type": "string"}, "a</ parameter >b", "a"),
         ({"type": "string"}, "a<|im_end|>b", None),
         ({"type": ["string", "null"]}, "Null", None),
         ({"type": ["string", "integer"]}, "22", 22),
