@@ -102,12 +102,22 @@ def chunk_gated_delta_rule(
     if initial_state is None:
         initial_state = value.new_zeros(sequences, *key.shape[2:], value.shape[-1], dtype=dtype)
     chunk = chunk_size or min(64, max(16, key.shape[-1] // 2))
-    tiles = _tiles(value, key.shape[-1], chunk, None if cu_seqlens is None else cu_seqlens.tolist())
+    tiles = _tiles(value, key.shape[-1], chunk, None if cu_seqlens is None else sequence_ends(cu_seqlens))
     with torch.autocast(value.device.type, enabled=False):
         out, final = _Rule.apply(
             query, key, value, g, beta, initial_state.to(dtype), tiles, use_qk_l2norm_in_kernel
         )
     return out, final if output_final_state else None
+
+
+@functools.lru_cache(maxsize=1)
+def sequence_ends(cu_seqlens: Tensor) -> list[int]:
+    """The values of a batch's [sequences + 1] cumulative lengths.
+
+    Read once a batch and not once a layer: on an accelerator, reading waits for all work before it. A tensor
+    is told from another by identity, so one that was read must not be changed.
+    """
+    return cu_seqlens.tolist()
 
 
 class _Rule(torch.autograd.Function):
@@ -370,7 +380,9 @@ def _each_sequence(conv: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     @functools.wraps(conv)
     def apart(x: Tensor, *args: Any, cu_seq_lens_q: Tensor | None = None, **kwargs: Any) -> Tensor:
-        lengths = [x.shape[-1]] if cu_seq_lens_q is None else cu_seq_lens_q.diff().tolist()
+        if cu_seq_lens_q is None:
+            return conv(x, *args, **kwargs)
+        lengths = [stop - start for start, stop in pairwise(sequence_ends(cu_seq_lens_q))]
         return torch.cat([conv(part, *args, **kwargs) for part in x.split(lengths, -1)], -1)
 
     apart.each_sequence = True  # type: ignore[attr-defined]

@@ -4,10 +4,14 @@
 """
 
 import shutil
+from pathlib import Path
 
 from core import artifacts, config, errors, shards
 from core.errors import UserError
+from core.profile import PROFILES, Profile
 from core.settings import BaseSettings
+from trainer import download, packaged
+from trainer.checks import tokenizer
 from trainer.tiny import SHIPPED
 
 MEASURED_ROWS = 100
@@ -16,6 +20,8 @@ MEASURED_ROWS = 100
 def main(words: list[str]) -> int:
     """Make or find the base; exit code 0. UserError where a hub base is not there."""
     settings = config.parse(BaseSettings, words)
+    if settings.profile.package:
+        return packaged.make(settings)
     return _make(settings) if settings.profile.embedded else _find(settings)
 
 
@@ -64,12 +70,38 @@ def _make(settings: BaseSettings) -> int:
 
 def _find(settings: BaseSettings) -> int:
     profile, path = settings.profile, settings.base_dir
-    if not (path / "config.json").exists():
-        raise UserError(f"{path} is not there: hf download {profile.base} --local-dir {path}")
+    remote = None if _is_whole(path) else download.fetch(profile, path)
     shards.read_checkpoint(path)
+    _give_template(profile, path)
+    template = tokenizer.check_template(profile, path)
+    if template.verdict == "fail":
+        raise UserError(f"{path}: the chat template is not production's, {template.found}, {template.advice}")
     manifest = artifacts.record(path, kind="checkpoint", profile=profile.name)
-    print(f"base: {path}, {len(manifest['files'])} files, sha256 {artifacts.digest(manifest)[:12]}")
+    if remote:
+        download.check_digests(remote, path, manifest)
+    origin = f", {profile.base} at {commit[:12]}" if (commit := download.pinned(path)) else ""
+    sha256 = artifacts.digest(manifest)[:12]
+    print(f"base: {path}{origin}, {len(manifest['files'])} files, sha256 {sha256}")
     return errors.DONE
+
+
+def _give_template(profile: Profile, path: Path) -> None:
+    """Put the profile's own chat template into a base that is published without one."""
+    if not profile.template_file or (path / tokenizer.TEMPLATE).exists():
+        return
+    shutil.copyfile(PROFILES / profile.template_file, path / tokenizer.TEMPLATE)
+    print(f"base: it has no chat template; {tokenizer.TEMPLATE} is the profile's own")
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a checkpoint is there that needs no download."""
+    try:
+        shards.read_checkpoint(path)
+    except UserError:
+        return False
+    if download.unfinished(path):
+        return False
+    return (path / "config.json").exists() and (path / "tokenizer.json").exists()
 
 
 if __name__ == "__main__":

@@ -4,42 +4,40 @@ import random
 from dataclasses import asdict
 from typing import Any
 
-from core.errors import UserError
-from core.progress import Progress
-from core.render import Rendered
+from trainer import evaluation, metrics, order
 from trainer.job import Job
-from trainer.order import batch_order
-
-WATCHED_STEPS = 10
+from trainer.samples import Sample
 
 
-def train(model: Any, tokenizer: Any, samples: list[Rendered], job: Job) -> list[dict[str, float]]:
+def train(model: Any, tokenizer: Any, samples: list[Sample], job: Job) -> list[dict[str, Any]]:
     """Train in place, resuming from `job.states` where an earlier run of the same job was interrupted.
 
-    Returns one `{"step", "loss", "grad_norm", "learning_rate"}` an optimiser step. Raises UserError when
-    nothing is being learnt (see `fault_in_log`).
+    Returns the trainer's log: entries with `loss` of optimiser steps, with `eval_loss` of evaluations.
+    Raises UserError where packed rows are not safe, a loss or gradient is not finite, or nothing is being
+    learnt; Stopped where a signal asked to stop.
     """
     import torch
     from datasets import Dataset
-    from transformers import TrainerCallback
+    from transformers.trainer_callback import PrinterCallback
     from trl.trainer.sft_config import SFTConfig
-    from trl.trainer.sft_trainer import DataCollatorForLanguageModeling, SFTTrainer
+
+    from trainer import packing
+    from trainer.loop import Loop
 
     settings, profile = job.settings, job.settings.profile.train
     on_gpu = torch.cuda.is_available()
     config = SFTConfig(
         output_dir=str(job.states),
-        per_device_train_batch_size=settings.batch_size,
-        gradient_accumulation_steps=profile.accumulate,
+        per_device_train_batch_size=1,  # of the loop's batches, whole steps
+        gradient_accumulation_steps=1,
         num_train_epochs=1,
         learning_rate=settings.learning_rate,
-        lr_scheduler_type=profile.schedule,
-        warmup_steps=profile.warmup,
+        optim=settings.optimizer,
+        lr_scheduler_type=settings.schedule,
+        warmup_steps=settings.warmup,
         adam_beta2=profile.adam_beta2,
         weight_decay=0.0,
         max_length=settings.max_length,
-        packing=False,
-        train_sampling_strategy="sequential",
         gradient_checkpointing=profile.gradient_checkpointing,
         bf16=profile.dtype == "bfloat16" and on_gpu,
         fp16=False,
@@ -48,74 +46,59 @@ def train(model: Any, tokenizer: Any, samples: list[Rendered], job: Job) -> list
         router_aux_loss_coef=0.0,
         dataset_kwargs={"skip_prepare_dataset": True},
         remove_unused_columns=False,
-        dataloader_pin_memory=on_gpu,
         seed=settings.train_seed,
-        data_seed=settings.train_seed,
-        save_steps=profile.save_steps,
-        save_total_limit=2,
+        save_strategy="no",  # the loop says when
         logging_steps=1,
+        logging_nan_inf_filter=False,
+        ddp_find_unused_parameters=False,  # every step uses the whole adapter
         disable_tqdm=True,
-        report_to=[],
+        report_to=metrics.report_to(settings.tracker, job.out),
     )
-
-    class Report(TrainerCallback):
-        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self.progress = Progress("train (steps)", state.max_steps - state.global_step)
-
-        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-            if logs and "loss" in logs:
-                self.progress.step(note=f"loss {logs['loss']:.3f}")
-                fault = fault_in_log(steps_of(state.log_history))
-                if fault:
-                    raise UserError(fault)
-
-        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self.progress.close()
-
-    order = batch_order(
-        [len(sample.input_ids) for sample in samples],
-        batch=settings.batch_size,
-        epochs=settings.epochs,
-        rng=random.Random(settings.train_seed),
-    )
-    trainer = SFTTrainer(
+    if settings.packing:
+        found = packing.enable(model, samples)
+        print(f"train: packed samples keep apart: no logit moves by more than {found.packed:.1g}", flush=True)
+    collate = (packing.packed if settings.packing else packing.padded)(tokenizer.pad_token_id)
+    loop = Loop(
+        job=job,
+        samples=samples,
+        plan=plan(samples, job, config.world_size),
+        collate=collate,
+        held_out=held_out(tokenizer, job),
         model=model,
         args=config,
-        train_dataset=Dataset.from_list([asdict(sample) for sample in samples]).select(order),
+        # trl looks at its columns; the rows come from the plan.
+        train_dataset=Dataset.from_list([asdict(samples[0])]),
         processing_class=tokenizer,
-        data_collator=DataCollatorForLanguageModeling(pad_token_id=tokenizer.pad_token_id),
-        callbacks=[Report()],
+        data_collator=lambda samples: samples,
     )
-    trainer.remove_callback(_printer())
-    resumable = any(job.states.glob("checkpoint-*/trainer_state.json"))
-    trainer.train(resume_from_checkpoint=resumable)
-    return steps_of(trainer.state.log_history)
+    loop.remove_callback(PrinterCallback)
+    return loop.run()
 
 
-def steps_of(history: list[dict[str, Any]]) -> list[dict[str, float]]:
-    """The entries of a trainer's log that describe an optimiser step."""
-    names = ("step", "loss", "grad_norm", "learning_rate")
-    return [{name: entry[name] for name in names} for entry in history if "loss" in entry]
+def plan(samples: list[Sample], job: Job, processes: int = 1) -> list[list[list[int]]]:
+    """For each optimiser step its micro-batches, each a list of positions in `samples`.
 
-
-def fault_in_log(steps: list[dict[str, float]]) -> str | None:
-    """Why the first steps show that nothing is being learnt, or None.
-
-    A loss of exactly 0, or a gradient norm that never changes, means that the labels are all masked or that
-    only a regulariser is being trained.
+    The rows of a step follow from the settings alone; `job.batch` and the number of processes only decide how
+    they are grouped. Packed rows need no neighbours of their length, so those steps are plainly shuffled: a
+    batch of one kind of row gives a worse gradient.
     """
-    watched = steps[:WATCHED_STEPS]
-    if len(watched) < WATCHED_STEPS:
-        return None
-    if all(step["loss"] == 0 for step in watched):
-        return f"the loss is 0 in the first {WATCHED_STEPS} steps: no label carries loss; look at the rows"
-    if len({step["grad_norm"] for step in watched}) == 1:
-        norm = watched[0]["grad_norm"]
-        return f"the gradient norm is {norm} in each of the first {WATCHED_STEPS} steps: nothing is learnt"
-    return None
+    settings, lengths = job.settings, [len(sample.input_ids) for sample in samples]
+    rng = random.Random(settings.train_seed)
+    if settings.packing:
+        rows = order.shuffled(len(samples), settings.epochs, rng)
+    else:
+        rows = order.batch_order(lengths, batch=settings.batch_size, epochs=settings.epochs, rng=rng)
+    size = job.batch * job.accumulate
+    steps = [rows[i : i + size] for i in range(0, len(rows), size)][: job.steps or settings.max_steps or None]
+    if settings.packing:
+        capacity = job.batch * settings.max_length
+        return [order.packed(step, lengths, capacity, processes) for step in steps]
+    return [order.padded(step, job.batch, processes) for step in steps]
 
 
-def _printer() -> type:
-    from transformers.trainer_callback import PrinterCallback
-
-    return PrinterCallback
+def held_out(tokenizer: Any, job: Job) -> dict[str, list[Sample]]:
+    """What EVAL_STEPS measures, by bucket; nothing where it is 0, and in a dry run."""
+    if job.steps or not job.settings.eval_steps:
+        return {}
+    path = job.settings.data_dir / "dataset" / "eval.jsonl"
+    return evaluation.held_out(path, tokenizer, job.settings.max_length)

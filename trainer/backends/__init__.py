@@ -5,12 +5,15 @@ loading or training propagates.
 """
 
 import importlib
+from pathlib import Path
 from types import ModuleType
 
 from core.errors import UserError, did_you_mean
 from core.profile import Profile
 
-NAMES = ("unsloth", "plain")
+NAMES = ("mlx", "unsloth", "plain")
+SHARDED = "plain"
+"""The one that shares a model out over several processes."""
 
 
 def module(name: str) -> ModuleType:
@@ -22,14 +25,28 @@ def module(name: str) -> ModuleType:
     return importlib.import_module(f"trainer.backends.{name}")
 
 
-def choose(profile: Profile, forced: str) -> tuple[str, dict[str, str]]:
+def environment(name: str, out: Path) -> dict[str, str]:
+    """What the backend needs in the environment of its process; `out` is the run's directory, for caches."""
+    own = getattr(module(name), "environment", None)
+    return own(out) if own else {}
+
+
+def _unfit(name: str) -> str | None:
+    """Why the backend is not taken unasked, although it could be."""
+    own = getattr(module(name), "unfit", None)
+    return own() if own else None
+
+
+def choose(profile: Profile, forced: str, processes: int = 1) -> tuple[str, dict[str, str]]:
     """The backend to train with, and why each one before it cannot be used.
 
     `forced` is the setting BACKEND. Raises UserError where the forced one, or every one, is unavailable.
     """
     reasons: dict[str, str] = {}
     for name in [forced] if forced else profile.backends:
-        reason = module(name).unavailable(profile)
+        reason = module(name).unavailable(profile) or ("" if forced else _unfit(name)) or None
+        if processes > 1 and name != SHARDED:
+            reason = f"it trains in one process; NODES times NPROC is {processes}"
         if reason is None:
             return name, reasons
         reasons[name] = reason

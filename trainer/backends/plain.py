@@ -1,12 +1,14 @@
-"""transformers + peft + trl: runs wherever torch does."""
+"""transformers + peft + trl: runs wherever torch does, on one process or shared out over several."""
 
 from importlib.util import find_spec
 from typing import Any
 
-from core import generate
+from core import attention_trial, generate
 from core.profile import Profile
-from core.render import Rendered
+from trainer import processes
+from trainer.backends import adapter, sharded, streamed
 from trainer.job import Job
+from trainer.samples import Sample
 from trainer.sft import train
 
 PACKAGES = ("torch", "transformers", "peft", "trl", "datasets")
@@ -20,23 +22,38 @@ def unavailable(profile: Profile) -> str | None:
 
 def load(job: Job) -> tuple[Any, Any]:
     """The base in the profile's dtype with a fresh adapter on the planned modules, and its tokenizer."""
-    import torch
-    from peft import LoraConfig, get_peft_model
+    from peft import get_peft_model
 
-    torch.manual_seed(job.settings.train_seed)
-    tokenizer = generate.load_tokenizer(job.settings.base_dir)
-    dtype, tokens = job.settings.profile.train.dtype, job.settings.max_length
-    model = generate.load_model(job.settings.base_dir, dtype, tokens)
-    lora = LoraConfig(
-        r=job.settings.lora_rank,
-        lora_alpha=job.settings.lora_alpha,
-        lora_dropout=job.settings.lora_dropout,
-        target_modules=job.plan.pattern,
-        task_type="CAUSAL_LM",
-    )
-    return get_peft_model(model, lora), tokenizer
+    settings, dtype = job.settings, job.settings.profile.train.dtype
+    tokenizer = generate.load_tokenizer(settings.base_dir)
+    if processes.count() == 1:
+        base = streamed.load(settings.base_dir, dtype, settings.max_length) or generate.load_model(
+            settings.base_dir, dtype, settings.max_length
+        )
+        _choose_attention(base)
+        model = get_peft_model(base, _config(job))
+    else:
+        device = sharded.join()
+        base = generate.empty_model(settings.base_dir, dtype, settings.max_length)
+        _choose_attention(base)
+        model = get_peft_model(base, _config(job), low_cpu_mem_usage=True)
+        sharded.shard(model, settings.profile, device)
+        sharded.read_weights(model, settings.base_dir)
+    adapter.start(model, settings.train_seed)
+    return model, tokenizer
 
 
-def fit(model: Any, tokenizer: Any, samples: list[Rendered], job: Job) -> list[dict[str, float]]:
+def fit(model: Any, tokenizer: Any, samples: list[Sample], job: Job) -> list[dict[str, float]]:
     """Train the adapter in place; returns the log, one entry an optimiser step."""
     return train(model, tokenizer, samples, job)
+
+
+def _choose_attention(base: Any) -> None:
+    if attention_trial.implementation() != attention_trial.SDPA:
+        base.set_attn_implementation(attention_trial.implementation())
+
+
+def _config(job: Job) -> Any:
+    from peft import LoraConfig
+
+    return LoraConfig(task_type="CAUSAL_LM", **adapter.options(job))

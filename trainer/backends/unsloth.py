@@ -1,27 +1,40 @@
 """Unsloth on a CUDA device. Its import patches transformers, peft and trl, so it comes before theirs."""
 
-import os
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
-from core import fla_trial
+from core import fla_trial, generate
 from core.profile import Profile
-from core.render import Rendered
+from trainer.backends import adapter
 from trainer.job import Job
+from trainer.samples import Sample
 
-# Unsloth's own switches: install nothing, fetch nothing, fail rather than fall back to its CPU path (which
-# drops the vision tower and the MTP head).
-ENVIRONMENT = {
-    "UNSLOTH_DISABLE_CPU_FALLBACK": "1",
-    "UNSLOTH_DISABLE_LLM_COMPRESSOR_AUTOINSTALL": "1",
-    "UNSLOTH_DISABLE_STATISTICS": "1",
-    "PYTORCH_ALLOC_CONF": "expandable_segments:True",
-}
+PACKAGES = ("unsloth", "unsloth_zoo", "bitsandbytes", "triton", "torchvision")
+"""The last because Unsloth loads the processor of a model that sees, though text training needs none."""
+
+
+def environment(out: Path) -> dict[str, str]:
+    """Unsloth's own switches, read when it is imported: install, fetch and report nothing, and no surprises.
+
+    Its path for CPUs, which drops the vision tower and the MTP head, must fail instead; it must not flatten
+    batches by itself; what it compiles stays with the run.
+    """
+    return {
+        "UNSLOTH_DISABLE_CPU_FALLBACK": "1",
+        "UNSLOTH_AUTO_INSTALL": "0",
+        "UNSLOTH_DISABLE_LLM_COMPRESSOR_AUTOINSTALL": "1",
+        "UNSLOTH_OFFLINE": "1",
+        "UNSLOTH_DISABLE_AUTO_PADDING_FREE": "1",
+        "UNSLOTH_MOE_LORA_B_LAYOUT": "rank_major",
+        "UNSLOTH_COMPILE_LOCATION": str(out.resolve() / "unsloth_compiled_cache"),
+        "UNSLOTH_MEGA_CACHE_DIR": str(out.resolve() / "unsloth_compiled_cache" / "mega"),
+    }
 
 
 def unavailable(profile: Profile) -> str | None:
     """Why Unsloth cannot be used here; never imports it to find out."""
-    missing = [name for name in ("unsloth", "unsloth_zoo") if find_spec(name) is None]
+    missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
         return f"not installed: {', '.join(missing)}"
     import torch
@@ -31,33 +44,32 @@ def unavailable(profile: Profile) -> str | None:
 
 def load(job: Job) -> tuple[Any, Any]:
     """The base in 16 bits with a fresh adapter on the planned modules, and its tokenizer."""
-    compiled = job.out / "unsloth_compiled_cache"
-    os.environ.update(ENVIRONMENT, UNSLOTH_COMPILE_LOCATION=str(compiled))
     from unsloth import FastModel  # pyright: ignore[reportAttributeAccessIssue]
 
-    fla_trial.install(job.settings.max_length)
-    model, processor = FastModel.from_pretrained(
-        model_name=str(job.settings.base_dir),
-        max_seq_length=job.settings.max_length,
+    settings = job.settings
+    fla_trial.install(settings.max_length)
+    model, _ = FastModel.from_pretrained(
+        model_name=str(settings.base_dir),
+        use_exact_model_name=True,
+        local_files_only=True,
+        max_seq_length=settings.max_length,
         load_in_4bit=False,
         load_in_16bit=True,
         use_gradient_checkpointing="unsloth",
-        random_state=job.settings.train_seed,
+        random_state=settings.train_seed,
     )
     model = FastModel.get_peft_model(
         model,
-        r=job.settings.lora_rank,
-        lora_alpha=job.settings.lora_alpha,
-        lora_dropout=job.settings.lora_dropout,
-        target_modules=job.plan.pattern,
+        **adapter.options(job),
         finetune_vision_layers=False,
         use_gradient_checkpointing="unsloth",
-        random_state=job.settings.train_seed,
+        random_state=settings.train_seed,
     )
-    return model, getattr(processor, "tokenizer", processor)
+    adapter.start(model, settings.train_seed)
+    return model, generate.load_tokenizer(settings.base_dir)
 
 
-def fit(model: Any, tokenizer: Any, samples: list[Rendered], job: Job) -> list[dict[str, float]]:
+def fit(model: Any, tokenizer: Any, samples: list[Sample], job: Job) -> list[dict[str, float]]:
     """Train the adapter in place; returns the log, one entry an optimiser step."""
     # trl must be imported after unsloth has patched it.
     from trainer.sft import train
