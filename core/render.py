@@ -121,7 +121,9 @@ def _token_after(prompt: str, encoded: Any, tokenizer: Any) -> int:
     ids = encoded["input_ids"]
     border = next((i for i in range(first - 1, -1, -1) if ids[i] in borders), None)
     begin, start = (0, 0) if border is None else (border + 1, encoded.token_to_chars(border).end)
-    if ids[begin:first] != tokenizer(prompt[start:], add_special_tokens=False)["input_ids"]:
+    same = ids[begin:first] == tokenizer(prompt[start:], add_special_tokens=False)["input_ids"]
+    # Llama's and Mistral's treat the beginning of a text apart, so that a part of it says too little.
+    if not same and ids[:first] != tokenizer(prompt, add_special_tokens=False)["input_ids"]:
         raise RenderError("a token straddles the border of the assistant's text")
     return first
 

@@ -9,8 +9,8 @@ from core import artifacts
 from core.errors import UserError
 
 IMPROVES, NO_CHANGE, WORSE, INCOMPLETE = "improves", "no_change", "worse", "incomplete"
-DECISIVE = "skills"
-"""The gate that must improve; the others must not be worse."""
+DECISIVE = ("skills", "formality")
+"""Gates that must improve, whichever of them the profile has; the others must not be worse."""
 FILE = "verdict.json"
 
 
@@ -22,13 +22,14 @@ class Verdict:
 
     @property
     def overall(self) -> str:
-        """`improves` when the decisive gate improves and no other is worse."""
+        """`improves` when the decisive gates improve and no other is worse."""
         found = set(self.gates.values())
-        if self.gates.get(DECISIVE) is None or INCOMPLETE in found:
+        decisive = {self.gates[gate] for gate in DECISIVE if gate in self.gates}
+        if not decisive or INCOMPLETE in found:
             return INCOMPLETE
         if WORSE in found:
             return WORSE
-        return IMPROVES if self.gates[DECISIVE] == IMPROVES else NO_CHANGE
+        return IMPROVES if decisive == {IMPROVES} else NO_CHANGE
 
     @property
     def passes(self) -> bool:

@@ -11,9 +11,9 @@ from typing import Any
 from core import artifacts, chat, config, errors
 from core.chat import Row
 from core.errors import UserError
-from core.profile import Data
-from core.settings import DatasetSettings
-from dataset_builder import endpoint, raw, reading, replay, teacher
+from core.profile import Conversations, Data
+from core.settings import ConversationsSettings, DatasetSettings
+from dataset_builder import conversations, endpoint, raw, reading, replay, teacher
 from dataset_builder.buckets import (
     adherence,
     delegation,
@@ -59,10 +59,14 @@ def main(words: list[str]) -> int:
 
     UserError on a broken source, a leak between the sides, a held-out skill in training.
     """
-    settings = config.parse(DatasetSettings, words)
-    profile = settings.profile
+    profile = config.resolve(DatasetSettings, words)["profile"].value
+    if isinstance(profile.data, Conversations):
+        return conversations.build(config.parse_part(ConversationsSettings, words), profile.data)
     if profile.data is None:
         raise UserError(f"PROFILE={profile.name} has no dataset stage (data is None in its profile)")
+    settings = config.parse(DatasetSettings, words)
+    if settings.data:
+        raise UserError(f"DATA={settings.data}: PROFILE={profile.name} makes rows from servers and skills")
     if settings.judge and not settings.teacher:
         raise UserError("JUDGE=1 without TEACHER: name the server whose model judges, TEACHER=http://…/v1")
     path, inputs = settings.data_dir / "dataset", _inputs(settings)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from core import artifacts, config, errors
 from core.errors import UserError
-from core.settings import DatasetSettings, ReplaySettings, SourcesSettings, ValidateSettings
+from core.settings import ConversationsSettings, ReplaySettings, SourcesSettings, ValidateSettings
 from dataset_builder.sanitize import Sanitizer
 from dataset_builder.sanitizing.inputs import read_hosts, read_key, read_known
 from dataset_builder.sanitizing.trees import scrub_tree
@@ -94,7 +94,7 @@ def naming_originals(path: Path) -> Iterator[None]:
         raise UserError(of_originals(str(error), path)) from None
 
 
-Settings = SourcesSettings | ReplaySettings | DatasetSettings | ValidateSettings
+Settings = SourcesSettings | ReplaySettings | ConversationsSettings | ValidateSettings
 
 
 def read_known_values(settings: Settings) -> dict[str, str]:

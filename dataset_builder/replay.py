@@ -15,6 +15,7 @@ from pathlib import Path
 from core import artifacts, chat, config, errors, generate, toolcalls
 from core.chat import Message, Row
 from core.errors import UserError
+from core.profile import Data
 from core.render import prompt_text
 from core.settings import ReplaySettings
 from core.toolcalls import ToolCall
@@ -34,8 +35,8 @@ def main(words: list[str]) -> int:
     """Answer the prompts; exit code 0. UserError where prompts or base are missing, or the server fails."""
     settings = config.parse(ReplaySettings, words)
     profile, path = settings.profile, settings.data_dir / "replay"
-    if profile.data is None:
-        raise UserError(f"PROFILE={profile.name} has no replay stage (data is None in its profile)")
+    if not isinstance(profile.data, Data):
+        raise UserError(f"PROFILE={profile.name} has no replay stage (its data are not made from servers)")
     count, kept_back = settings.rows.get("replay", 0), profile.data.eval_rows.get("replay", 0)
     inputs = {
         "prompts": {"path": str(settings.replay), "sha256": artifacts.file_sha256(settings.replay)},
@@ -122,7 +123,7 @@ def divide(rows: list[Row], train: int, held_out: int) -> tuple[list[Row], list[
 
 def ask_base(rows: Sequence[Row], settings: ReplaySettings) -> list[tuple[Row, Answer | Refusal]]:
     """The base's own greedy answers, in this process."""
-    assert settings.profile.data is not None
+    assert isinstance(settings.profile.data, Data)
     tokenizer = generate.load_tokenizer(settings.base_dir)
     model = generate.load_model(settings.base_dir, settings.profile.train.dtype)
     prompts = [prompt_text(_history(row), row.tools, tokenizer) for row in rows]
@@ -137,7 +138,7 @@ def ask_endpoint(
     rows: Sequence[Row], settings: ReplaySettings, store: Path
 ) -> list[tuple[Row, Answer | Refusal]]:
     """The served model's answers, kept in the file `store` until all are there."""
-    assert settings.profile.data is not None
+    assert isinstance(settings.profile.data, Data)
     server, limit = endpoint.connect(settings.endpoint), settings.profile.data.answer_tokens
     questions = [
         Question(messages=_history(row), tools=row.tools, max_tokens=limit, seed=number)

@@ -12,6 +12,8 @@ from typing import Any
 
 from core import artifacts, chat, config, errors
 from core.chat import Row
+from core.errors import UserError
+from core.profile import Conversations
 from core.progress import Progress
 from core.render import RenderError
 from core.settings import ValidateSettings
@@ -40,6 +42,10 @@ class Violation:
 def main(words: list[str]) -> int:
     """Verify; exit code 0, or 1 after naming row and check. UserError on a missing or broken file."""
     settings = config.parse(ValidateSettings, words)
+    if isinstance(settings.profile.data, Conversations):
+        raise UserError(
+            f"PROFILE={settings.profile.name} has no validate stage: make dataset checks every line"
+        )
     path = settings.data_dir / "dataset"
     manifest = artifacts.require(path, "dataset")
 

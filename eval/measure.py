@@ -17,11 +17,11 @@ from core.chat import Row
 from core.render import prompt_text
 from core.settings import EvalSettings
 from eval import rollout, stats
-from eval.gates import loss, skills, tool_calls
+from eval.gates import formality, loss, skills, tool_calls
 from eval.stats import Statistic
 
-KINDS = ("loss", "tool_calls", "skills", "rules")
-SKILLS, REPLAY = "skills", "replay"
+KINDS = ("loss", "tool_calls", "skills", "rules", "formality")
+SKILLS, REPLAY, FORMAL, GENERAL = "skills", "replay", "formal", "general"
 ROWS = {
     "mcp_calls": ("mcp_calls", "mcp", "penpot"),
     "synonyms": ("synonyms",),
@@ -30,12 +30,15 @@ ROWS = {
     "no_tool": ("no_tool", "negatives"),
     "recovery": ("recovery", "errors"),
     REPLAY: ("replay",),
+    FORMAL: ("formal",),
+    GENERAL: ("general",),
 }
 """The rows of a table, and the dataset's buckets that count there."""
 TRAINED = "trained"
-"""The row of all buckets but REPLAY together."""
+"""The row of all buckets together but REPLAY and GENERAL, which are of what the base knew."""
 HELD_OUT_SKILL = "held_out_skill"
 """The row of the skills that training never showed."""
+KNOWN = (*ROWS[REPLAY], *ROWS[GENERAL])
 SAMPLES = "samples.jsonl"
 
 Sample = dict[str, Any]
@@ -85,7 +88,8 @@ def run(
     answer_tokens = settings.profile.data.answer_tokens
     answer = functools.partial(generate.generate, model, tokenizer, max_new_tokens=answer_tokens)
     whole = [row for row in rows if row.bucket in ROWS[SKILLS]]
-    single = [row for row in rows if row.bucket not in ROWS[SKILLS]]
+    spoken = [row for row in rows if row.bucket in ROWS[FORMAL]]
+    single = [row for row in rows if row.bucket not in (*ROWS[SKILLS], *ROWS[FORMAL], *ROWS[GENERAL])]
     seconds: dict[str, float] = {}
     with _timed(seconds, "loss"):
         losses = loss.measure(rows, model, tokenizer, what=f"{what} losses")
@@ -96,10 +100,15 @@ def run(
     with _timed(seconds, "skills"):
         traces = rollout.run(whole, tokenizer, functools.partial(answer, what=f"{what} skills"))
         followed = [skills.score(row, trace) for row, trace in zip(whole, traces, strict=True)]
+    with _timed(seconds, "formality"):
+        prompts = [prompt_text(row.messages[:-1], row.tools, tokenizer) for row in spoken]
+        said = answer(prompts, what=f"{what} answers")
 
     samples = [_sample("loss", row, loss=one) for row, one in zip(rows, losses, strict=True)]
     for row, text, score in zip(single, answers, calls, strict=True):
         samples.append(_sample("tool_calls", row, answer=text, **asdict(score)))
+    for row, text in zip(spoken, said, strict=True):
+        samples.append(_sample("formality", row, answer=text, **asdict(formality.score(text))))
     for row, trace, score in zip(whole, traces, followed, strict=True):
         samples.append(_sample("skills", row, trace=trace, **asdict(score)))
     with (draft.path / SAMPLES).open("w", encoding="utf-8") as file:
@@ -118,20 +127,21 @@ def counts(samples: Sequence[Sample], held_out: Sequence[str]) -> dict[str, dict
         own = [one for one in samples if one["kind"] == kind]
         return {row: [one[value] for one in own if one["bucket"] in ROWS[row]] for row in ROWS}
 
-    trained = [one["loss"] for one in samples if one["kind"] == "loss" and one["bucket"] != REPLAY]
+    trained = [one["loss"] for one in samples if one["kind"] == "loss" and one["bucket"] not in KNOWN]
     unseen = [one["right"] for one in samples if one["kind"] == "skills" and one["skill"] in held_out]
     losses = {TRAINED: trained} | found("loss", "loss")
     return {
         "loss": {row: asdict(stats.mean_loss(own)) for row, own in losses.items() if own},
         "tool_calls": _rates(found("tool_calls", "right")),
         "skills": _rates(found("skills", "right") | {HELD_OUT_SKILL: unseen}),
+        "formality": _rates(found("formality", "right")),
     }
 
 
 def statistics(manifest: Mapping[str, Any]) -> Measured:
     """What an evaluation's manifest says, by kind and row."""
     counted = manifest["counts"]
-    return {kind: {row: stats.from_json(one) for row, one in counted[kind].items()} for kind in KINDS}
+    return {kind: {row: stats.from_json(one) for row, one in counted.get(kind, {}).items()} for kind in KINDS}
 
 
 def limited(rows: Iterable[Row], limit: int) -> list[Row]:

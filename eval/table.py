@@ -4,13 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eval import stats, verdict
-from eval.measure import HELD_OUT_SKILL, REPLAY, SKILLS, TRAINED
+from eval.measure import FORMAL, GENERAL, HELD_OUT_SKILL, REPLAY, SKILLS, TRAINED
 from eval.stats import Statistic
 
 GATES = {
     "tool_calls": "tool calls",
     "skills": "skills",
     "replay": "what the base knew",
+    "formality": "formal answers",
+    "general": "general questions",
     "loss": "loss",
 }
 TITLES = {
@@ -23,6 +25,8 @@ TITLES = {
     },
     "skills": {SKILLS: "skills", HELD_OUT_SKILL: "skills, held-out skill"},
     "replay": {REPLAY: "what the base knew"},
+    "formality": {FORMAL: "answers with usted"},
+    "general": {GENERAL: "loss, general questions"},
     "loss": {
         TRAINED: "loss, trained tasks",
         "mcp_calls": "loss, tool calls",
@@ -32,6 +36,7 @@ TITLES = {
         "recovery": "loss, after a tool's error",
         SKILLS: "loss, skills",
         REPLAY: "loss, what the base knew",
+        FORMAL: "loss, answers with usted",
     },
 }
 """What the rows of each gate are called."""

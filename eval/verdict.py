@@ -16,7 +16,7 @@ from typing import Any
 from core.profile import Gate
 from core.verdicts import IMPROVES, INCOMPLETE, NO_CHANGE, WORSE, Verdict
 from eval import stats
-from eval.measure import REPLAY, SKILLS, TRAINED, Measured
+from eval.measure import FORMAL, GENERAL, REPLAY, SKILLS, TRAINED, Measured
 from eval.stats import Rate, Statistic
 
 NOISE = 1e-9  # 0.80 - 0.78 is not exactly 0.02
@@ -35,9 +35,11 @@ SOURCES = {
     "tool_calls": Source("tool_calls", "mcp_calls", shows=lambda row: row != REPLAY),
     "skills": Source("skills", SKILLS),
     "replay": Source("tool_calls", REPLAY, shows=lambda row: row == REPLAY),
-    "loss": Source("loss", TRAINED),
+    "formality": Source("formality", FORMAL),
+    "general": Source("loss", GENERAL, shows=lambda row: row == GENERAL),
+    "loss": Source("loss", TRAINED, shows=lambda row: row != GENERAL),
 }
-"""The gates in the order of the report; `replay` watches over what the base knew."""
+"""The gates in the order of the report; `replay` and `general` watch over what the base knew."""
 
 
 def compare(before: Statistic | None, after: Statistic | None, delta: float) -> str:

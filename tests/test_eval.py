@@ -202,7 +202,7 @@ def test_both_checkpoints_are_measured_on_every_held_out_row(evaluated: Path):
         again = measure.counts(found, held_out=("informe-historial",))
         assert {kind: counts[kind] for kind in again} == again
         assert counts["rules"]
-        assert set(counts["seconds"]) == {"loss", "tool_calls", "skills"}
+        assert set(counts["seconds"]) == {"loss", "tool_calls", "skills", "formality"}
 
 
 def test_the_verdict_is_that_of_the_bytes_it_judged(evaluated: Path):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from core import chat, config, profile
 from core.chat import Row
 from core.errors import UserError
+from core.profile import Data
 from core.settings import ReplaySettings
 from dataset_builder import endpoint, replay
 from dataset_builder.endpoint import Answer, Question, Refusal
@@ -46,7 +47,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, base_dir: Path):
             "MCP_CONFIG=mcp.json",
         ]
         settings = config.parse(ReplaySettings, words)
-        assert settings.profile.data is not None
+        assert isinstance(settings.profile.data, Data)
         data = replace(settings.profile.data, eval_rows={"replay": 4})
         profile = replace(settings.profile, data=data)
         monkeypatch.setattr(config.profiles, "load", lambda name: profile)
@@ -195,7 +196,7 @@ def test_prompts_by_topic_are_read_and_two_alike_are_named(tmp_path: Path) -> No
 def test_the_prompts_of_the_project_are_enough_for_every_profile() -> None:
     for name in profile.names():
         data = profile.load(name).data
-        if data:
+        if isinstance(data, Data):
             rows = replay.read_prompts(ROOT / data.replay)
             assert len(rows) >= data.rows["replay"] + data.eval_rows["replay"], name
 

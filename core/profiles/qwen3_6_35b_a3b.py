@@ -22,6 +22,7 @@ FAMILIES = {
     "gated_deltanet": GATED_DELTANET,
     "shared_expert": SHARED_EXPERT,
 }
+EXPERTS = ("mlp.experts.gate_up_proj", "mlp.experts.down_proj")
 LAYERS_PREFIX = "model.language_model.layers"
 VISION_PREFIX = "model.visual."
 MTP_PREFIX = "mtp."
@@ -46,6 +47,7 @@ NVFP4 = Quant(
         ("mlp.experts.gate_proj", "mlp.experts.up_proj"),
     ),
     calibration_rows=256,
+    calibration_length=2048,
 )
 
 PROFILE = Profile(
@@ -55,7 +57,9 @@ PROFILE = Profile(
     chat_template=CHAT_TEMPLATE,
     backends=("unsloth", "plain"),
     lora=Lora(rank=32, alpha=64, dropout=0.05, targets=tuple(FAMILIES)),
-    train=Train(lr=1e-4, schedule="cosine", epochs=2, max_length=8192, batch=1, accumulate=8),
+    train=Train(
+        lr=1e-4, schedule="cosine", epochs=2, max_length=8192, batch=1, accumulate=8, memory_limit=90.0
+    ),
     data=Data(
         tools_shown=12,
         rows={
@@ -82,6 +86,7 @@ PROFILE = Profile(
         answer_tokens=4096,
     ),
     families=FAMILIES,
+    experts=EXPERTS,
     layers_prefix=LAYERS_PREFIX,
     vision_prefix=VISION_PREFIX,
     mtp_prefix=MTP_PREFIX,
@@ -92,4 +97,6 @@ PROFILE = Profile(
         "skills": Gate(threshold=0.9, delta=0.02),
         "replay": Gate(threshold=0.9, delta=0.05),
     },
+    stop_cmd="docker compose stop vllm",
+    start_cmd="docker compose start vllm",
 )

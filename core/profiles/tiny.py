@@ -3,7 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from core.profile import Data, Gate, Lora, Profile, Train
+from core import chat
+from core.profile import Data, Gate, Health, Lora, Profile, Train
 from core.profiles import qwen3_6_35b_a3b as qwen
 
 PROFILE = Profile(
@@ -42,10 +43,11 @@ PROFILE = Profile(
         answer_tokens=160,
     ),
     families=qwen.FAMILIES,
+    experts=qwen.EXPERTS,
     layers_prefix=qwen.LAYERS_PREFIX,
     vision_prefix=qwen.VISION_PREFIX,
     mtp_prefix=qwen.MTP_PREFIX,
-    quant=replace(qwen.NVFP4, calibration_rows=32),
+    quant=replace(qwen.NVFP4, calibration_rows=32, calibration_length=1024),
     gates={
         "loss": Gate(threshold=0.3, delta=0.02),
         "tool_calls": Gate(threshold=0.8, delta=0.02),
@@ -53,4 +55,17 @@ PROFILE = Profile(
         "replay": Gate(threshold=0.75, delta=0.15),
     },
     held_out_skills=("informe-historial",),
+    health=Health(
+        tool=chat.tool(
+            "mcp__clock__set_alarm",
+            "Sets an alarm at a time",
+            {"type": "object", "properties": {"time": {"type": "string"}}, "required": ["time"]},
+        ),
+        request="Set an alarm at «02:48»",
+        question="Adiós",
+        answer="",
+        tokens=128,
+        acceptance=0.0,
+        minutes=5,
+    ),
 )
