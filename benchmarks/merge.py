@@ -37,8 +37,9 @@ def merge(base: Path, adapter: Path, target: Path) -> dict[str, float]:
     before = time.perf_counter()
     import torch  # noqa: F401  (part of the start-up)
 
-    from quant import lora, plan
+    from quant import lora
     from quant.merge import write
+    from quant.merging import plan
 
     start, cpu = time.perf_counter(), cpu_seconds()
     tensors, read = shards.read_checkpoint(base), lora.read(adapter)

@@ -38,7 +38,7 @@ def oneshot(source: Path, base: Path, target: Path, samples: int) -> dict[str, f
     from transformers import AutoModelForImageTextToText, PreTrainedTokenizerFast  # noqa: F401
 
     from quant import nvfp4
-    from quant.oneshot import compress
+    from quant.quantising.oneshot import compress
 
     torch.set_num_threads(os.cpu_count() or 1)
     random = np.random.default_rng(100)
@@ -83,7 +83,7 @@ def quantisers() -> dict[str, float]:
     from compressed_tensors.quantization import preset_name_to_scheme
     from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
 
-    from quant import pack
+    from quant.quantising import pack
 
     torch.set_num_threads(1)
     scheme = preset_name_to_scheme("NVFP4", ["Linear"])

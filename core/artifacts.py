@@ -254,8 +254,8 @@ def versions() -> dict[str, str]:
 
 
 def peak_mb() -> int:
-    """Peak resident memory of this process so far, in MB."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    """Peak resident memory so far, in MB, of this process or of the largest that it waited for."""
+    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return peak // (1 << 20 if sys.platform == "darwin" else 1 << 10)
 
 

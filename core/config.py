@@ -106,6 +106,12 @@ def parse(schema: type[T], words: Sequence[str]) -> T:
     return schema(**values)
 
 
+def parse_part(schema: type[T], words: Sequence[str]) -> T:
+    """As `parse`, of the words that `schema` reads: a stage with two ways of work gets the words of both."""
+    names = setting_names(schema)
+    return parse(schema, [word for word in words if word.partition("=")[0] in names])
+
+
 def recorded(settings: Any) -> dict[str, Any]:
     """The values that decide a stage's result, as JSON types, for its manifest."""
     return {
@@ -125,7 +131,7 @@ def _resolve_one(name: str, field: Any, kind: Any, text: str, profile: Profile |
     path = field.metadata.get("profile")
     found: Any = profile if path else None
     for part in path.split(".") if path else ():
-        found = None if found is None else getattr(found, part)
+        found = getattr(found, part, None)
     if text:
         value = _numbers(name, text, found) if kind == dict[str, int] else _convert(name, text, kind)
         if field.metadata.get("positive") and not value:

@@ -12,6 +12,8 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 
+from core import offline
+
 DONE, NEGATIVE, MISTAKE = 0, 1, 2
 
 
@@ -32,6 +34,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 def run(stage: Callable[[list[str]], int | None]) -> None:
     """Run `stage(argv)` as a process: exit 0 when done, 1 on a negative verdict, 2 on a mistake."""
+    offline.telemetry_off()
     try:
         code = stage(sys.argv[1:]) or DONE
     except UserError as error:
@@ -45,7 +48,7 @@ def run(stage: Callable[[list[str]], int | None]) -> None:
         code = MISTAKE
     # safetensors reports a full disk by an exception of its own, so the type alone does not tell.
     except Exception as error:
-        message = _disk_message(error)
+        message = disk_message(error)
         if message is None:
             raise
         print(f"error: {message}", file=sys.stderr)
@@ -53,7 +56,8 @@ def run(stage: Callable[[list[str]], int | None]) -> None:
     sys.exit(code)
 
 
-def _disk_message(error: Exception) -> str | None:
+def disk_message(error: Exception) -> str | None:
+    """One line where an error means a full or forbidden disk, else None."""
     number = re.search(r"\(os error (\d+)\)", str(error))
     code = error.errno if isinstance(error, OSError) else int(number[1]) if number else None
     where = getattr(error, "filename", None) or "the output directory"

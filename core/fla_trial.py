@@ -5,15 +5,12 @@ and backward pass of the length that training uses, with a time limit, against c
 """
 
 import functools
-import subprocess
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
-from core import errors
-from core.progress import clock
+from core import errors, trial
 
 TOKENS = 8192
 """Tried where no training says its own length."""
@@ -29,23 +26,8 @@ def fault(tokens: int = TOKENS, seconds: float = SECONDS) -> str | None:
     """Why fla's kernel cannot be used for rows of `tokens`, or None where it can. Never loads it here."""
     if find_spec("fla") is None:
         return "not installed"
-    command = [sys.executable, "-m", "core.fla_trial", str(tokens)]
-    try:
-        done = subprocess.run(
-            command,
-            cwd=Path(__file__).parents[1],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=seconds,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"no answer within {clock(seconds)} at {tokens} tokens"
-    if done.returncode < 0:
-        return f"killed by signal {-done.returncode} at {tokens} tokens"
-    lines = done.stderr.strip().splitlines()
-    return f"{lines[-1][:200] if lines else 'failed'} at {tokens} tokens" if done.returncode else None
+    reason = trial.fault("core.fla_trial", [str(tokens)], seconds)
+    return None if reason is None else f"{reason} at {tokens} tokens"
 
 
 def rule(tokens: int = TOKENS) -> str:

@@ -12,7 +12,7 @@ def load_tokenizer(checkpoint: Path) -> Any:
     """The tokenizer of a local checkpoint, with its chat template."""
     from transformers import AutoTokenizer
 
-    _quiet()
+    quiet()
     return AutoTokenizer.from_pretrained(str(checkpoint), local_files_only=True)
 
 
@@ -24,17 +24,36 @@ def load_model(checkpoint: Path, dtype: str, tokens: int = fla_trial.TOKENS) -> 
     cores, made small models three times slower.
     """
     import torch
-    from transformers import AutoModelForImageTextToText
 
-    _quiet()
+    quiet()
     fla_trial.install(tokens)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cpu":
-        torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
-    model = AutoModelForImageTextToText.from_pretrained(
-        str(checkpoint), dtype=getattr(torch, dtype), local_files_only=True, device_map=device
+    auto, _ = _class_and_config(checkpoint)
+    model = auto.from_pretrained(
+        str(checkpoint), dtype=getattr(torch, dtype), local_files_only=True, device_map=device()
     )
     return model.eval()
+
+
+def device() -> str:
+    """`cuda` where there is one, else `cpu`, with the threads that a model is best run with."""
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda"
+    torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
+    return "cpu"
+
+
+def empty_model(checkpoint: Path, dtype: str, tokens: int) -> Any:
+    """`load_model`'s model, its parameters without memory yet (on `meta`), its buffers with their values."""
+    import torch
+    from accelerate import init_empty_weights
+
+    quiet()
+    fla_trial.install(tokens)
+    auto, config = _class_and_config(checkpoint)
+    with init_empty_weights(include_buffers=False):
+        return auto.from_config(config, dtype=getattr(torch, dtype)).eval()
 
 
 def generate(
@@ -52,6 +71,8 @@ def generate(
     """
     import torch
 
+    if not prompts:
+        return []
     tokenizer.padding_side = "left"
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     texts = [""] * len(prompts)
@@ -77,8 +98,16 @@ def generate(
     return texts
 
 
-def _quiet() -> None:
-    # What transformers says of missing kernels, `make verify` says in its table.
+def _class_and_config(checkpoint: Path) -> tuple[Any, Any]:
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as SEEING
+
+    config = AutoConfig.from_pretrained(str(checkpoint), local_files_only=True)
+    return AutoModelForImageTextToText if config.model_type in SEEING else AutoModelForCausalLM, config
+
+
+def quiet() -> None:
+    """Silence transformers: what it says of missing kernels, `make verify` says in its table."""
     from transformers.utils import logging
 
     logging.set_verbosity_error()

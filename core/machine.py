@@ -3,6 +3,7 @@
 Run by the system's Python before any environment exists: standard library only.
 """
 
+import importlib.metadata
 import platform
 import re
 import shutil
@@ -15,10 +16,14 @@ from core import config, errors
 from core.errors import UserError
 
 EXTRAS = {
-    "cpu": ("cpu", "train", "quant", "mcp", "secrets", "lab", "dev"),
-    "cuda": ("cuda", "unsloth", "train", "quant", "mcp", "secrets", "dev"),
-    "apple": ("cpu", "mcp", "secrets", "train", "dev"),
+    "cpu": ("cpu", "train", "gguf", "quant", "mcp", "secrets", "lab", "mlx", "dev"),
+    "cuda": ("cuda", "unsloth", "train", "gguf", "quant", "mcp", "secrets", "dev"),
+    "image": ("cuda", "unsloth", "train", "gguf", "quant", "mcp", "secrets", "dev"),
+    "apple": ("cpu", "mcp", "secrets", "train", "gguf", "mlx", "dev"),
 }
+"""`image` is docker/train.Dockerfile's, which brings its own torch."""
+MLX_GLIBC = (2, 35)
+"""What mlx's wheels for Linux need; without them its backend and its tests are left out."""
 
 
 def kind() -> str:
@@ -40,10 +45,26 @@ def _has_nvidia_gpu() -> bool:
 
 
 def requirements(machine: str) -> list[str]:
-    """The requirement lines of the machine's extras, in order."""
+    """The requirement lines of the machine's extras, in order; mlx's only where it has a wheel.
+
+    On an `image` torch is the one that the Python which runs this has.
+    """
     project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    return [line for extra in EXTRAS[machine] for line in extras[extra]]
+    left_out = "" if machine == "apple" or _glibc() >= MLX_GLIBC else "mlx"
+    lines = [line for extra in EXTRAS[machine] if extra != left_out for line in extras[extra]]
+    if machine != "image":
+        return lines
+    return [f"torch=={importlib.metadata.version('torch')}" if _is_torch(line) else line for line in lines]
+
+
+def _is_torch(line: str) -> bool:
+    return bool(re.match(r"torch\b", line))
+
+
+def _glibc() -> tuple[int, ...]:
+    name, version = platform.libc_ver()
+    return tuple(map(int, version.split("."))) if name == "glibc" else (0,)
 
 
 def main(words: list[str]) -> int:
@@ -58,7 +79,7 @@ def main(words: list[str]) -> int:
     if machine not in EXTRAS:
         raise UserError(f"MACHINE={machine}: expected one of {', '.join(EXTRAS)}, or blank to look")
     for line in requirements(machine):
-        if bool(re.match(r"torch\b", line)) == (which == "torch"):
+        if _is_torch(line) == (which == "torch"):
             print(line)
     if which == "torch":
         print(f"env: this machine is {machine} ({platform.machine()})", file=sys.stderr)

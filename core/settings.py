@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core import config, errors
+from core import profile as profiles
 from core.config import setting
-from core.profile import Profile
+from core.profile import Conversations, Profile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,18 +98,25 @@ class ReplaySettings(RunSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DatasetSettings(RunSettings):
+class ConversationsSettings(RunSettings):
+    """What `make dataset` reads for a profile whose data are conversations."""
+
+    data: str = setting("", recorded=False)
+    mcp_config: Path = setting(recorded=False)
+    secrets_file: str = setting("", recorded=False)
+    secrets_allowed: str = setting("", recorded=False)
+    max_length: int = setting(profile="train.max_length", positive=True)
+    data_seed: int = setting()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetSettings(ConversationsSettings):
     requests: str = setting(profile="data.requests", recorded=False)
     rows: dict[str, int] = setting(profile="data.rows")
     held_out_skills: tuple[str, ...] = setting(profile="held_out_skills")
     teacher: str = setting("")
     judge: bool = setting(False)
-    mcp_config: Path = setting(recorded=False)
-    secrets_file: str = setting("", recorded=False)
-    secrets_allowed: str = setting("", recorded=False)
     tools_shown: int = setting(profile="data.tools_shown", positive=True)
-    max_length: int = setting(profile="train.max_length", positive=True)
-    data_seed: int = setting()
     eval_seed: int = setting()
 
 
@@ -126,12 +134,32 @@ class TrainSettings(RunSettings):
     lora_rank: int = setting(profile="lora.rank", positive=True)
     lora_alpha: int = setting(profile="lora.alpha", positive=True)
     lora_dropout: float = setting(profile="lora.dropout")
+    lora_rslora: bool = setting(profile="lora.rslora")
+    lora_experts: bool = setting(profile="lora.experts")
+    lora_layers: str = setting(profile="lora.layers")
     learning_rate: float = setting(profile="train.lr", positive=True)
+    schedule: str = setting(profile="train.schedule")
+    warmup: float = setting(profile="train.warmup")
+    optimizer: str = setting(profile="train.optimizer")
     epochs: float = setting(profile="train.epochs", positive=True)
+    max_steps: int = setting(profile="train.max_steps")
     batch_size: int = setting(profile="train.batch", positive=True)
+    accumulate: int = setting(profile="train.accumulate", positive=True)
     max_length: int = setting(profile="train.max_length", positive=True)
+    packing: bool = setting(False)
     train_seed: int = setting()
+    save_steps: int = setting(profile="train.save_steps", recorded=False, positive=True)
+    eval_steps: int = setting(profile="train.eval_steps", recorded=False)
+    early_stop: int = setting(0)
+    tracker: str = setting("", recorded=False)
     retrain: bool = setting(False, recorded=False)
+    stop_cmd: str = setting(profile="stop_cmd", recorded=False)
+    start_cmd: str = setting(profile="start_cmd", recorded=False)
+    memory_limit: float = setting(profile="train.memory_limit", recorded=False)
+    nproc: int = setting(1, recorded=False, positive=True)
+    nodes: int = setting(1, recorded=False, positive=True)
+    node_rank: int = setting(0, recorded=False)
+    master: str = setting("", recorded=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,8 +180,17 @@ class EvalSettings(RunSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class QuantizeSettings(RunSettings):
+    quant: str = setting(profile="quant.way")
+    keep_tuned: str = setting("")
+    production: str = setting("", recorded=False)
     calibration_rows: int = setting(profile="quant.calibration_rows", positive=True)
+    calibration_length: int = setting(profile="quant.calibration_length", positive=True)
     force: bool = setting(False, recorded=False)
+
+    @property
+    def production_dir(self) -> Path:
+        """PRODUCTION, or our copy of what production serves."""
+        return Path(self.production).expanduser() if self.production else super().production_dir
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,14 +199,50 @@ class DequantizeSettings(RunSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeploySettings(RunSettings):
+class ServerSettings(RunSettings):
+    """What every stage reads that may stop, start and ask the server."""
+
     deploy_dir: Path = setting(recorded=False)
+    server: str = setting("", recorded=False)
+    stop_cmd: str = setting(profile="stop_cmd", recorded=False)
+    start_cmd: str = setting(profile="start_cmd", recorded=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeploySettings(ServerSettings):
     force: bool = setting(False, recorded=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RollbackSettings(RunSettings):
-    deploy_dir: Path = setting(recorded=False)
+class RollbackSettings(ServerSettings):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeploymentsSettings(ServerSettings):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class GgufSettings(RunSettings):
+    gguf_type: str = setting(profile="gguf_type")
+
+    @property
+    def gguf_file(self) -> Path:
+        """The run's GGUF file of this type."""
+        return self.out_dir / f"gguf-{self.gguf_type}" / f"{self.run}-{self.gguf_type}.gguf"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatSettings(GgufSettings):
+    checkpoint: str = setting("", recorded=False)
+    prompt: str = setting("", recorded=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectSettings(RunSettings):
+    checkpoint: str = setting("", recorded=False)
+    against: str = setting("", recorded=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,19 +282,27 @@ STAGES: dict[str, type[RunSettings]] = {
     "dequantize": DequantizeSettings,
     "deploy": DeploySettings,
     "rollback": RollbackSettings,
+    "deployments": DeploymentsSettings,
+    "gguf": GgufSettings,
+    "chat": ChatSettings,
+    "inspect": InspectSettings,
     "report": ReportSettings,
     "ablation": AblationSettings,
 }
 
 
-NAMED_BY_RECIPES = ("CHECKPOINT",)
-"""What the Makefile's recipes say themselves; no setting of the user's."""
+NAMED_BY_RECIPES = {"eval": ("CHECKPOINT",)}
+"""What the Makefile's recipes of a stage say themselves; no setting of the user's there."""
 
 
 def all_names() -> list[str]:
     """Every setting that the user may give, in the order of the chain."""
-    names = dict.fromkeys(n for s in STAGES.values() for n in config.setting_names(s))
-    return [name for name in names if name not in NAMED_BY_RECIPES]
+    return list(dict.fromkeys(name for stage in STAGES for name in given_names(stage)))
+
+
+def given_names(stage: str) -> list[str]:
+    """The settings of one stage that the user may give."""
+    return [n for n in config.setting_names(STAGES[stage]) if n not in NAMED_BY_RECIPES.get(stage, ())]
 
 
 def show(words: list[str]) -> int:
@@ -232,11 +313,12 @@ def show(words: list[str]) -> int:
     given = config.split_words(words)
     typed = given.pop("COMMAND_LINE", "").split()
     rows: dict[str, tuple[str, str]] = {}
-    for schema in STAGES.values():
-        own = [f"{k}={v}" for k, v in given.items() if k in config.setting_names(schema)]
+    for stage, schema in STAGES.items():
+        names = given_names(stage)
+        own = [f"{k}={v}" for k, v in given.items() if k in names]
         for field, found in config.resolve(schema, own).items():
             name = field.upper()
-            if name in NAMED_BY_RECIPES:
+            if name not in names:
                 continue
             origin = "command line" if name in typed else "Makefile"
             rows[name] = (_text(found.value), origin if found.origin == "given" else found.origin)
@@ -261,5 +343,12 @@ def refuse(words: list[str]) -> int:
     raise errors.UserError(config.unknown_setting(words[0], all_names()))
 
 
+def talks(words: list[str]) -> int:
+    """Print 1 where the data of the profile so named are conversations; the Makefile asks."""
+    if isinstance(profiles.load(words[0]).data, Conversations):
+        print(1)
+    return errors.DONE
+
+
 if __name__ == "__main__":
-    errors.run(lambda words: {"show": show, "refuse": refuse}[words[0]](words[1:]))
+    errors.run(lambda words: {"show": show, "refuse": refuse, "talks": talks}[words[0]](words[1:]))

@@ -16,22 +16,12 @@ from core.artifacts import Draft
 from core.errors import UserError
 from core.profile import Profile
 from core.shards import TensorInfo
-from quant import (
-    choices,
-    dequantize,
-    keep,
-    lora,
-    merge,
-    mtp,
-    nvfp4,
-    plan,
-    provenance,
-    repack,
-    rows,
-)
-from quant.repack import Scales
-from quant.stream import Passed, Piece, patched, write_shard
-from quant.touched import OTHER_WAY, Places, Touched
+from quant import dequantize, lora, merge, mtp, nvfp4
+from quant.merging import plan, rows
+from quant.merging.stream import Passed, Piece, patched, write_shard
+from quant.quantising import choices, keep, provenance, repack
+from quant.quantising.repack import Scales
+from quant.quantising.touched import OTHER_WAY, Places, Touched
 
 RECIPE = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16, "symmetric": True}
 """What config.json says of weights in NVFP4."""
@@ -46,7 +36,7 @@ class Job:
     adapter: Path
     profile: Profile
     keep_tuned: bool
-    """Whether touched groups stay in BF16 (`quant/keep.py`)."""
+    """Whether touched groups stay in BF16 (`quant/quantising/keep.py`)."""
 
 
 @merge.one_thread_each()

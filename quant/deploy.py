@@ -9,10 +9,10 @@ from core import artifacts, config, errors, verdicts
 from core.errors import UserError
 from core.settings import DeploySettings, ServerSettings
 from core.verdicts import Verdict
-from quant import handover, health, preflight, staging, swap
-from quant.handover import Server
-from quant.journal import BEFORE, DONE, Entry, Facts, Journal
-from quant.swap import Place
+from quant.deploying import handover, health, preflight, staging, swap
+from quant.deploying.handover import Server
+from quant.deploying.journal import BEFORE, DONE, Entry, Facts, Journal
+from quant.deploying.swap import Place
 
 
 def main(words: list[str]) -> int:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from core import config, errors
 from core.settings import DeploymentsSettings
-from quant import handover, preflight, swap
-from quant.handover import Server
-from quant.health import Measured
-from quant.journal import BEFORE, DONE, Entry, Journal
+from quant.deploying import handover, preflight, swap
+from quant.deploying.handover import Server
+from quant.deploying.health import Measured
+from quant.deploying.journal import BEFORE, DONE, Entry, Journal
 
 
 def main(words: list[str]) -> int:

@@ -20,9 +20,11 @@ from core.errors import UserError
 from core.progress import Progress
 from core.settings import DequantizeSettings
 from core.shards import TensorInfo
-from quant import merge, pack, stream
-from quant.pack import GROUP
-from quant.stream import Piece
+from quant import merge
+from quant.merging import stream
+from quant.merging.stream import Piece
+from quant.quantising import pack
+from quant.quantising.pack import GROUP
 
 FORMAT = "nvfp4-pack-quantized"
 SHARD_BYTES = 4_000_000_000

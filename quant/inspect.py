@@ -13,11 +13,11 @@ from typing import Any
 from core import config, errors, shards
 from core.errors import UserError
 from core.settings import InspectSettings
-from quant import compare, refusals, scales
-from quant.fault import Fault
-from quant.ignored import Ignored
-from quant.modules import Module, family, group
-from quant.scales import Values
+from quant.inspecting import compare, refusals, scales
+from quant.inspecting.fault import Fault
+from quant.inspecting.ignored import Ignored
+from quant.inspecting.modules import Module, family, group
+from quant.inspecting.scales import Values
 
 HEADER = ("family", "scheme", "modules", "MB", "dtypes", "weight_global_scale")
 

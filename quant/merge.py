@@ -19,10 +19,11 @@ from core.errors import UserError
 from core.progress import Progress
 from core.settings import MergeSettings
 from core.shards import TensorInfo
-from quant import lora, parity, plan, rows, sources
-from quant.ops import Op
-from quant.stream import Passed, Piece, patched, write_shard
-from quant.weights import Region
+from quant import lora, parity
+from quant.merging import plan, rows, sources
+from quant.merging.ops import Op
+from quant.merging.stream import Passed, Piece, patched, write_shard
+from quant.merging.weights import Region
 
 WORKERS = 3
 """Shards written at once, the largest first; more would only add memory."""

@@ -13,8 +13,10 @@ from core.errors import UserError
 from core.profile import Profile, Quant
 from core.shards import TensorInfo
 from core.yaml_files import read_yaml
-from quant import calibration, dequantize, merge, oneshot, preflight
-from quant.modules import stacked
+from quant import dequantize, merge
+from quant.deploying import preflight
+from quant.inspecting.modules import stacked
+from quant.quantising import calibration, oneshot
 
 RECIPE = "recipe.yaml"
 """What llm-compressor did, beside the weights; it appends to the source's."""

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 from core import shards
 from core.errors import UserError
 from core.shards import TensorInfo
-from quant import lora, plan, skeleton
+from quant import lora
 from quant.lora import Adapter
-from quant.ops import Op
-from quant.skeleton import Adapted
+from quant.merging import plan, skeleton
+from quant.merging.ops import Op
+from quant.merging.skeleton import Adapted
 
 if TYPE_CHECKING:
     import torch

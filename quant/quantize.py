@@ -13,8 +13,10 @@ from core import artifacts, chat, config, errors, shards, verdicts
 from core.artifacts import Draft
 from core.errors import UserError, did_you_mean
 from core.settings import QuantizeSettings
-from quant import calibration, choices, delta, lora, nvfp4, plan, recipe, saturation
+from quant import delta, lora, nvfp4
 from quant.delta import Job
+from quant.merging import plan
+from quant.quantising import calibration, choices, recipe, saturation
 
 Inputs = dict[str, dict[str, str]]
 VALUES = {"QUANT": ("full", "delta"), "KEEP_TUNED": ("", "bf16")}

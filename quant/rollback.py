@@ -5,11 +5,11 @@ import time
 from core import artifacts, config, errors, shards
 from core.errors import UserError
 from core.settings import RollbackSettings
-from quant import handover, health, preflight, swap
 from quant.deploy import report
-from quant.handover import Server
-from quant.journal import Entry, Journal
-from quant.swap import Place
+from quant.deploying import handover, health, preflight, swap
+from quant.deploying.handover import Server
+from quant.deploying.journal import Entry, Journal
+from quant.deploying.swap import Place
 
 
 def main(words: list[str]) -> int:

@@ -3,12 +3,17 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from core import artifacts
+from tests import no_network
+
+if TYPE_CHECKING:
+    from tests.deploying import StandIn
 
 # The tests share the cores among processes; threads of torch in each would only wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -94,9 +99,17 @@ def run_make(project: Path, *words: str, minutes: int = 15) -> subprocess.Comple
 
 @pytest.fixture(scope="session")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the project in which `make merge PROFILE=mini` has run."""
+    """A copy of the project in which `make merge PROFILE=mini` has run, the network cut (test_offline.py)."""
     made = copy_project(tmp_path_factory.mktemp("project"))
-    done = run_make(made, "merge", "PROFILE=mini")
+    done = subprocess.run(
+        [*no_network.prefix(), "make", "merge", "PROFILE=mini"],
+        cwd=made,
+        env=no_network.environment(made / "network-asked"),
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return made
 
@@ -111,12 +124,51 @@ def mission_schemas(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def quantized_run(base_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory in which quantize and dequantize have run (tests/quantizing.py); not to be changed."""
+    from tests import quantizing
+
+    place = tmp_path_factory.mktemp("quantized")
+    quantizing.make(place, base_dir)
+    return place
+
+
+@pytest.fixture(scope="session")
+def little_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the base of PROFILE=little is kept."""
+    return tmp_path_factory.mktemp("little-models")
+
+
+@pytest.fixture
+def little_desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, little_models: Path) -> Path:
+    """A directory to work in, with the examples, the packages fetched so far, and PROFILE=little."""
+    from tests import little_llama
+
+    for name in ("examples", ".cache", "pyproject.toml", "constraints.txt"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.chdir(tmp_path)
+    little_llama.install(monkeypatch, little_models)
+    return tmp_path
+
+
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A place to deploy to; the test runs in it."""
     from tests import deploying
 
     deploying.set_up(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def stand_in(desk: None) -> Iterator["StandIn"]:
+    """The stand-in server of that place, serving checkpoint 1."""
+    from tests.deploying import StandIn
+
+    server = StandIn()
+    server.up()
+    yield server
+    server.down()
 
 
 @pytest.fixture(params=["renameat2", "renames"])

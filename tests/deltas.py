@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from core import artifacts, chat, profile, shards, verdicts
-from quant import lora, merge, nvfp4, plan
+from quant import lora, merge, nvfp4
+from quant.merging import plan
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported
 ROOT = Path(__file__).parent.parent

@@ -22,8 +22,9 @@ import pytest
 from core import artifacts, shards, verdicts
 from core.errors import UserError
 from core.profiles import tiny
-from quant import deploy, deployments, rollback, swap
-from quant.journal import Journal
+from quant import deploy, deployments, rollback
+from quant.deploying import swap
+from quant.deploying.journal import Journal
 
 SERVED = Path("srv/model")
 NVFP4, PRODUCTION = Path("models/one/nvfp4"), Path("models/tiny-production")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from quant import swap
+from quant.deploying import swap
 
 STEPS = ("mkdir", "rename", "replace", "unlink", "rmdir", "chmod", "fsync", "sendfile", "copy_file_range")
 TAKES_SPACE = ("mkdir", "fsync", "sendfile", "copy_file_range")

@@ -13,7 +13,13 @@ STAGES = ("dataset_builder", "trainer", "quant", "eval")
 HEAVY = {"torch", "transformers", "peft", "trl", "datasets", "unsloth", "mcp"}
 HEAVY |= {"llmcompressor", "compressed_tensors"}
 LAB_MODULES = "batches finetune lora memory model pretrain qlora score".split()
-TENSOR_CODE = ("trainer/tiny/", "core/gated_delta.py", *(f"trainer/minigpt/{n}.py" for n in LAB_MODULES))
+TENSOR_CODE = (
+    "trainer/tiny/",
+    "trainer/learning/loop.py",
+    "trainer/learning/packing.py",
+    "core/gated_delta.py",
+    *(f"trainer/minigpt/{n}.py" for n in LAB_MODULES),
+)
 """What is written in torch, and imported only where torch is loaded anyway."""
 MOST_LINES = 400
 

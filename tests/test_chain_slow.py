@@ -99,7 +99,7 @@ def test_a_killed_training_resumes_and_ends_with_the_same_adapter(project, tmp_p
     command = run_make(other, "-n", "train", "PROFILE=mini", "RUN=killed").stdout.splitlines()[-1]
     child = subprocess.Popen(["bash", "-c", f"exec {command}"], cwd=other, stdout=subprocess.DEVNULL)
     states = other / "out/killed/states"
-    while not list(states.glob("*/checkpoint-4/trainer_state.json")):
+    while not list(states.glob("*/step-000004/manifest.json")):
         assert child.poll() is None, "the training ended before it could be killed"
         time.sleep(0.05)
     child.send_signal(signal.SIGKILL)
@@ -109,4 +109,5 @@ def test_a_killed_training_resumes_and_ends_with_the_same_adapter(project, tmp_p
     assert resumed.returncode == 0, resumed.stderr
     one, two = (other / f"out/{run}/adapter/adapter_model.safetensors" for run in ("whole", "killed"))
     assert one.read_bytes() == two.read_bytes()
-    assert sorted(p.name for p in (other / "out/killed").iterdir()) == ["adapter"]
+    files = ["adapter", "labels.jsonl", "loss.png", "metrics.jsonl"]
+    assert sorted(p.name for p in (other / "out/killed").iterdir()) == files

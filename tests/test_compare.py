@@ -9,8 +9,9 @@ import pytest
 
 from core import shards
 from core.errors import DONE
-from quant import compare, inspect
-from quant.modules import family
+from quant import inspect
+from quant.inspecting import compare
+from quant.inspecting.modules import family
 from tests.nvfp4_stand_in import LAYERS, Q, Tensors, altered, look, make_base, make_nvfp4, plain
 
 torch = pytest.importorskip("torch")

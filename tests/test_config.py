@@ -11,7 +11,7 @@ import pytest
 from core import config, profile
 from core.config import setting
 from core.errors import UserError
-from core.profile import Profile
+from core.profile import Data, Profile
 from core.settings import STAGES, DatasetSettings, TrainSettings, all_names, show
 
 ROOT = Path(__file__).parents[1]
@@ -205,7 +205,7 @@ def test_a_stage_that_the_profile_lacks_is_refused_and_shown_as_a_dash(
 
 def test_numbers_by_name_take_the_place_of_the_profiles() -> None:
     words = [f"PROFILE={QWEN.name}", *own(DatasetSettings)]
-    assert QWEN.data is not None
+    assert isinstance(QWEN.data, Data)
     got = config.parse(DatasetSettings, [*words, "ROWS=mcp=5 replay=0"])
     assert got.rows == QWEN.data.rows | {"mcp": 5, "replay": 0}
     assert list(got.rows) == list(QWEN.data.rows)

@@ -9,7 +9,8 @@ import pytest
 
 from core import artifacts, chat, shards
 from core.errors import DONE, NEGATIVE, UserError
-from quant import dequantize, pack, quantize
+from quant import dequantize, quantize
+from quant.quantising import pack
 from tests import deltas
 from tests.deltas import (
     ADAPTER,

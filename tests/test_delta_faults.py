@@ -16,7 +16,9 @@ import pytest
 
 from core import artifacts, profile, shards
 from core.errors import DONE, Refused, UserError
-from quant import mtp, quantize, recipe, stream
+from quant import mtp, quantize
+from quant.merging import stream
+from quant.quantising import recipe
 from tests import deltas
 from tests.deltas import ADAPTER, BASE, LAYERS, MERGED, NVFP4, PRODUCTION, ROOT, WORDS, adapt, payload, raw
 

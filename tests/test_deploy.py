@@ -35,7 +35,8 @@ from deploying import (
 
 from core import artifacts, shards, verdicts
 from core.errors import UserError
-from quant import deploy, preflight, swap
+from quant import deploy
+from quant.deploying import preflight, swap
 
 ROOT = Path(__file__).parents[1]
 

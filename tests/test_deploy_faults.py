@@ -38,8 +38,8 @@ from planted import TAKES_SPACE, planted
 
 from core import artifacts
 from core.errors import UserError
-from quant import swap
-from quant.journal import Journal
+from quant.deploying import swap
+from quant.deploying.journal import Journal
 
 COMMANDS: dict[str, Callable[..., int]] = {
     "deploy": run_deploy,

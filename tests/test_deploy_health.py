@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from core.errors import UserError
 from core.profile import Health
 from core.profiles import qwen3_6_35b_a3b, tiny
-from quant import health, nonsense
-from quant.health import Unhealthy
+from quant.deploying import health, nonsense
+from quant.deploying.health import Unhealthy
 from tests import model_server
 
 PROSE = (

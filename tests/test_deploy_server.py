@@ -36,8 +36,8 @@ from deploying import (
 
 from core import shards, verdicts
 from core.errors import UserError
-from quant import health
-from quant.journal import Journal
+from quant.deploying import health
+from quant.deploying.journal import Journal
 
 ROOT = Path(__file__).parents[1]
 

@@ -34,8 +34,8 @@ from deploying import (
 from planted import TAKES_SPACE, planted
 
 from core.errors import UserError
-from quant import swap
-from quant.journal import DONE, Journal
+from quant.deploying import swap
+from quant.deploying.journal import DONE, Journal
 
 pytestmark = pytest.mark.usefixtures("desk")
 

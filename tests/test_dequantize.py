@@ -8,7 +8,8 @@ import pytest
 
 from core import artifacts, shards
 from core.errors import DONE, UserError
-from quant import dequantize, stream
+from quant import dequantize
+from quant.merging import stream
 from tests import tiny_model
 from tests.quantizing import (
     BASE,

@@ -13,8 +13,8 @@ import pytest
 from core import shards
 from core.errors import DONE, NEGATIVE, UserError
 from quant import inspect
-from quant.ignored import Ignored
-from quant.modules import family
+from quant.inspecting.ignored import Ignored
+from quant.inspecting.modules import family
 from tests.nvfp4_stand_in import (
     BESIDE,
     LAYERS,

@@ -49,7 +49,7 @@ def test_pins_of_the_extras_are_those_of_the_constraints():
         for name, version in re.findall(r"^(\S+)==(\S+)$", "\n".join(lines), re.M)
     }
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    for extra in ("cuda", "unsloth", "train", "quant", "mcp", "dev"):
+    for extra in ("cuda", "unsloth", "train", "quant", "mlx", "mcp", "dev"):
         for requirement in map(Requirement, extras[extra]):
             name = requirement.name.lower().replace("_", "-")
             if name != "torch":
@@ -78,4 +78,4 @@ def test_a_cpu_without_an_index_is_warned_before_the_download():
 def test_an_unknown_machine_is_refused():
     done = run("torch", "MACHINE=gpu", "TORCH_INDEX=")
     assert done.returncode == 2
-    assert done.stderr == "error: MACHINE=gpu: expected one of cpu, cuda, apple, or blank to look\n"
+    assert done.stderr == "error: MACHINE=gpu: expected one of cpu, cuda, image, apple, or blank to look\n"

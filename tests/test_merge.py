@@ -8,7 +8,8 @@ import pytest
 
 from core import artifacts, shards
 from core.errors import UserError
-from quant import merge, rows, stream
+from quant import merge
+from quant.merging import rows, stream
 from tests.merging import (
     ADAPTER,
     ATTENTION,

@@ -16,7 +16,8 @@ import pytest
 
 from core import artifacts, shards
 from core.errors import UserError
-from quant import merge, stream
+from quant import merge
+from quant.merging import stream
 from tests import tiny_model
 from tests.merging import BASE, MERGED, ROOT, WORDS, artifact, files, hand_made
 
@@ -121,7 +122,8 @@ def test_shards_do_not_depend_on_the_order_of_the_workers(monkeypatch: pytest.Mo
 SLOWED = """
 import sys, time
 import torch
-from quant import merge, stream
+from quant import merge
+from quant.merging import stream
 real = stream.write_shard
 def slowed(*args):
     time.sleep(0.1)

@@ -20,10 +20,12 @@ from core.errors import UserError
 from core.render import IGNORE
 from core.settings import TrainSettings
 from tests import merging
-from trainer import backends, plan, states
+from trainer import backends
 from trainer.backends import mlx, plain
 from trainer.job import Job, Stopped
-from trainer.samples import Sample
+from trainer.learning import states
+from trainer.learning.samples import Sample
+from trainer.planning import plan
 
 WORDS = ["PROFILE=tiny", "RUN=x", "LORA_RANK=4", "LORA_ALPHA=8", "BATCH_SIZE=4", "LEARNING_RATE=0.002"]
 WORDS += ["TRAIN_SEED=100", "EPOCHS=2", "SAVE_STEPS=2", "EVAL_STEPS=0"]

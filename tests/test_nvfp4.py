@@ -15,7 +15,8 @@ from core import artifacts, chat, profile, shards
 from core.errors import DONE, NEGATIVE, UserError
 from core.profile import Quant
 from core.profiles import tiny
-from quant import calibration, dequantize, inspect, nvfp4, oneshot, production, quantize
+from quant import dequantize, inspect, nvfp4, production, quantize
+from quant.quantising import calibration, oneshot
 from tests.quantizing import (
     A_LOG,
     BASE,

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.order import batch_order
+from trainer.learning.order import batch_order
 
 RNG = random.Random(0)
 LENGTHS = [RNG.choice([150, 400, 700]) + RNG.randrange(50) for _ in range(1000)]

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("compressed_tensors")
 import numpy as np  # noqa: E402  (needs torch)
 
-from quant import pack  # noqa: E402
+from quant.quantising import pack  # noqa: E402
 
 
 def finite() -> Any:

@@ -11,8 +11,9 @@ import pytest
 
 from core import shards
 from core.errors import UserError
-from quant import formulas, layout, lora, merge, plan
-from quant.ops import Op
+from quant import lora, merge
+from quant.merging import formulas, layout, plan
+from quant.merging.ops import Op
 from tests.merging import (
     ADAPTER,
     BASE,

@@ -145,7 +145,9 @@ def test_the_tiny_profile_stands_for_the_35b_one() -> None:
     assert tiny.chat_template == QWEN.chat_template
     assert tiny.quant is not None
     assert QWEN.quant is not None
-    assert replace(tiny.quant, calibration_rows=QWEN.quant.calibration_rows) == QWEN.quant
+    shorter = {"calibration_rows": QWEN.quant.calibration_rows}
+    shorter |= {"calibration_length": QWEN.quant.calibration_length}
+    assert replace(tiny.quant, **shorter) == QWEN.quant
     assert (tiny.layers_prefix, tiny.vision_prefix, tiny.mtp_prefix) == (
         QWEN.layers_prefix,
         QWEN.vision_prefix,

@@ -6,9 +6,10 @@ import shutil
 from core import artifacts, config, errors
 from core.progress import clock
 from core.settings import TrainSettings
-from trainer import attempts, forecast, preparation, room
-from trainer.forecast import Forecast
-from trainer.memory import measured
+from trainer.planning import forecast
+from trainer.planning.forecast import Forecast
+from trainer.planning.memory import measured
+from trainer.running import attempts, preparation, room
 from trainer.worker import Result
 
 STEPS = 20

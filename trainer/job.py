@@ -6,7 +6,7 @@ from pathlib import Path
 
 from core import artifacts
 from core.settings import TrainSettings
-from trainer.plan import Plan
+from trainer.planning.plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True)

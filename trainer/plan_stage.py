@@ -2,7 +2,7 @@
 
 from core import config, errors
 from core.settings import TrainSettings
-from trainer import preparation
+from trainer.running import preparation
 
 
 def main(words: list[str]) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from core import artifacts, chat, generate, shards
 from core.profile import Profile
-from trainer import samples
+from trainer.learning import samples
 
 if TYPE_CHECKING:
     from torch import Tensor

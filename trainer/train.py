@@ -13,9 +13,9 @@ from typing import Any
 from core import artifacts, config, errors
 from core.errors import UserError
 from core.settings import TrainSettings
-from trainer import attempts, preparation, room
 from trainer.checks.check import size
-from trainer.memory import measured
+from trainer.planning.memory import measured
+from trainer.running import attempts, preparation, room
 
 
 def main(words: list[str]) -> int:

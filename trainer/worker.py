@@ -13,9 +13,12 @@ from typing import Any, Literal
 from core import artifacts, attention_trial, config, errors, fla_trial, shards
 from core.errors import UserError
 from core.settings import TrainSettings
-from trainer import backends, metrics, plan, processes, samples, supervise
+from trainer import backends
 from trainer.backends import adapter
 from trainer.job import Job, Stopped, Task
+from trainer.learning import metrics, samples
+from trainer.planning import plan
+from trainer.running import processes, supervise
 
 
 @dataclass(frozen=True)

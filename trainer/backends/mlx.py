@@ -14,7 +14,7 @@ from core import generate
 from core.profile import Profile
 from trainer.backends.mlx_adapter import Adapted, adapt
 from trainer.job import Job
-from trainer.samples import Sample
+from trainer.learning.samples import Sample
 
 PACKAGES = ("mlx", "mlx_lm", "peft")
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from core.errors import UserError
 from core.progress import Progress
 from core.render import IGNORE
-from trainer import canary, evaluation, metrics, sft, states
 from trainer.backends.mlx_adapter import Adapted
 from trainer.job import Job, Stopped
-from trainer.samples import Sample
-from trainer.supervise import handled
+from trainer.learning import canary, evaluation, metrics, sft, states
+from trainer.learning.samples import Sample
+from trainer.running.supervise import handled
 
 if TYPE_CHECKING:
     import mlx.core as mx

@@ -5,11 +5,11 @@ from typing import Any
 
 from core import attention_trial, generate
 from core.profile import Profile
-from trainer import processes
 from trainer.backends import adapter, sharded, streamed
 from trainer.job import Job
-from trainer.samples import Sample
-from trainer.sft import train
+from trainer.learning.samples import Sample
+from trainer.learning.sft import train
+from trainer.running import processes
 
 PACKAGES = ("torch", "transformers", "peft", "trl", "datasets")
 

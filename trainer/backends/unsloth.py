@@ -8,7 +8,7 @@ from core import fla_trial, generate
 from core.profile import Profile
 from trainer.backends import adapter
 from trainer.job import Job
-from trainer.samples import Sample
+from trainer.learning.samples import Sample
 
 PACKAGES = ("unsloth", "unsloth_zoo", "bitsandbytes", "triton", "torchvision")
 """The last because Unsloth loads the processor of a model that sees, though text training needs none."""
@@ -72,6 +72,6 @@ def load(job: Job) -> tuple[Any, Any]:
 def fit(model: Any, tokenizer: Any, samples: list[Sample], job: Job) -> list[dict[str, float]]:
     """Train the adapter in place; returns the log, one entry an optimiser step."""
     # trl must be imported after unsloth has patched it.
-    from trainer.sft import train
+    from trainer.learning.sft import train
 
     return train(model, tokenizer, samples, job)

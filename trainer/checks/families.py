@@ -11,7 +11,7 @@ from core.profile import Profile
 from core.shards import TensorInfo, match_names
 from trainer.checks.check import Check
 from trainer.checks.checkpoint import Checkpoint
-from trainer.plan import Plan, make_plan
+from trainer.planning.plan import Plan, make_plan
 
 LINEAR, FULL = "linear_attention", "full_attention"
 FUSED = ("linear_attn.in_proj_qkvz", "linear_attn.in_proj_ba")

@@ -12,7 +12,7 @@ from torch.nn import functional
 from core.chat import Row
 from core.progress import Progress
 from core.render import IGNORE, Rendered, render
-from trainer.order import batch_order
+from trainer.learning.order import batch_order
 from trainer.tiny import corpus
 from trainer.tiny.model import MtpHead
 

@@ -1,0 +1,1 @@
+"""The parts of a deploy: refusals, copy, exchange, journal, health."""

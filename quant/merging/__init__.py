@@ -1,0 +1,1 @@
+"""The parts of a merge: what is done, checked, computed and written."""

@@ -1,0 +1,1 @@
+"""The parts of quantising: by llm-compressor or by delta, and what is kept of the tune."""

@@ -1,0 +1,47 @@
+"""Trains three steps of equally long rows on the tiny model; prints the predicted and the measured peak."""
+
+import json
+import random
+import sys
+from pathlib import Path
+
+from core import artifacts, config, shards
+from core.settings import TrainSettings
+from trainer import backends
+from trainer.job import Job
+from trainer.learning.samples import Sample
+from trainer.planning import memory, plan
+
+STEPS = 3
+
+
+def main() -> None:
+    """`<models> <scratch> <rows a step> <tokens a row>`."""
+    models, scratch, batch, length = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+    words = ["PROFILE=tiny", "RUN=peak", f"MODELS_DIR={models}", "TRAIN_SEED=100", "EPOCHS=1", "EVAL_STEPS=0"]
+    settings = config.parse(TrainSettings, [*words, f"BATCH_SIZE={batch}", f"MAX_LENGTH={length}"])
+    tensors = shards.read_checkpoint(settings.base_dir)
+    planned = plan.of(settings, tensors)
+    job = Job(
+        settings=settings, plan=planned, out=scratch, states=scratch / "states", batch=batch, accumulate=1
+    )
+    backend = backends.module("plain")
+    model, tokenizer = backend.load(job)
+    rng = random.Random(100)
+    rows = [[rng.randrange(1000) for _ in range(length)] for _ in range(STEPS * batch)]
+    half = length // 2
+    samples = [Sample(ids, [-100] * half + ids[half:], str(i), "made") for i, ids in enumerate(rows)]
+    backend.fit(model, tokenizer, samples, job)
+    said = memory.estimate(
+        settings,
+        tensors,
+        memory.read_config(settings.base_dir),
+        planned,
+        tokens=batch * length,
+        place="cpu",
+    )
+    print(json.dumps({"predicted_mb": said.peak >> 20, "measured_mb": artifacts.peak_mb()}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The training itself: rows, steps, losses, states."""

@@ -1,0 +1,1 @@
+"""What a run trains and takes, before it runs."""
