@@ -47,7 +47,7 @@ TOOLS_SHOWN :=
 DATA_SEED := 0
 # seed of the held-out rows: 0-4 for published figures, 100 and up while developing
 EVAL_SEED := 0
-# unsloth or plain; blank = the first of the profile's that can run here
+# mlx, unsloth or plain; blank = the first of the profile's that can run here
 BACKEND :=
 # LoRA rank; blank = the profile's, as all that follow
 LORA_RANK :=

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from core import chat, config, errors, generate, llama_cpp
+from core import chat, config, errors, generate, gguf_model
 from core.chat import Message
 from core.errors import UserError, did_you_mean
 from core.render import prompt_text
@@ -119,12 +119,12 @@ def _checkpoint(path: Path, settings: ChatSettings) -> Speaker:
 
 
 def _gguf(path: Path, settings: ChatSettings) -> Speaker:
-    model = llama_cpp.load(path, CONTEXT)
+    model = gguf_model.load(path, CONTEXT)
 
     def speak(messages: list[Message]) -> str:
         parts = []
         try:
-            for part in llama_cpp.answer(model, messages, _most(settings)):
+            for part in gguf_model.answer(model, messages, _most(settings)):
                 print(part, end="", flush=True)
                 parts.append(part)
         except ValueError as error:

@@ -3,13 +3,14 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from core import markup
 from core.artifacts import digest
 from core.chat import Message, Row
 from core.markup import Markup, join, tag
 from core.verdicts import IMPROVES, INCOMPLETE, NO_CHANGE, WORSE
-from eval import charts, table, verdict
+from eval import charts, quantising, table, verdict
 from eval.facts import Facts, changed_inputs
 from eval.gates import tool_calls
 from eval.measure import SKILLS
@@ -32,6 +33,7 @@ def render(facts: Facts) -> str:
         _banner(facts),
         markup.section("Gates", _gates(facts)),
         markup.section("Held-out rows", _held_out(facts)),
+        markup.section("What quantising keeps", quantising.section(_counts(facts, "quantize"))),
         markup.section("The skills' rules", _rules(facts)),
         markup.section("Wrong answers", _wrong(facts)),
         markup.section("Training", _training(facts)),
@@ -40,11 +42,15 @@ def render(facts: Facts) -> str:
     )
 
 
+def _counts(facts: Facts, stage: str) -> dict[str, Any]:
+    return facts.stages.get(stage, (None, {}))[1].get("counts", {})
+
+
 def _banner(facts: Facts) -> Markup:
     overall = facts.verdict.overall
     name = CHECKPOINTS[facts.checkpoint]
     then = "It may go on." if facts.verdict.passes else "It goes no further unless FORCE=1."
-    forced = facts.stages.get("quantize", (None, {}))[1].get("counts", {}).get("forced")
+    forced = _counts(facts, "quantize").get("forced")
     kept = [line.replace("nvfp4", name) for line in table.kept(facts.judged, "merged", "nvfp4")]
     return tag(
         "div",

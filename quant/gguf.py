@@ -1,11 +1,11 @@
 """`make gguf`: the merged checkpoint as one GGUF file, checked against the checkpoint that it comes from."""
 
-from core import artifacts, config, errors, llama_cpp
+from core import artifacts, config, errors, gguf_model
 from core.errors import UserError, did_you_mean
 from core.settings import GgufSettings
 from quant import converter, gguf_check
 
-TYPES = (*converter.TYPES, *llama_cpp.TYPES)
+TYPES = (*converter.TYPES, *gguf_model.TYPES)
 
 
 def main(words: list[str]) -> int:
@@ -18,8 +18,8 @@ def main(words: list[str]) -> int:
     kind, file, profile = settings.gguf_type, settings.gguf_file, settings.profile
     if kind not in TYPES:
         raise UserError(f"GGUF_TYPE={kind}: no such type{did_you_mean(kind, TYPES)}; have {', '.join(TYPES)}")
-    if kind in llama_cpp.TYPES:
-        llama_cpp.require(f"GGUF_TYPE={kind}")
+    if kind in gguf_model.TYPES:
+        gguf_model.require(f"GGUF_TYPE={kind}")
     merged = settings.merged_dir
     inputs = {"merged": artifacts.as_input(merged, artifacts.require(merged, "merge"))}
     recorded = config.recorded(settings) | {"CONVERTER": converter.LLAMA_CPP.version}
@@ -35,13 +35,13 @@ def main(words: list[str]) -> int:
         has_mtp = converter.has_mtp(merged) if profile.mtp_prefix else None
         converter.convert(merged, first, "f16" if first != written else kind, has_mtp=has_mtp)
         if first != written:
-            llama_cpp.quantize(first, written, kind)
+            gguf_model.quantize(first, written, kind)
             first.unlink()
         draft.counts = gguf_check.by_reading(written, merged)
-        if llama_cpp.installed():
+        if gguf_model.installed():
             draft.counts |= gguf_check.by_running(written, merged, settings)
         else:
-            print(f"gguf: read, not run: llama.cpp is not installed; {llama_cpp.MEND}")
+            print(f"gguf: read, not run: llama.cpp is not installed; {gguf_model.MEND}")
     print(f"gguf: {draft.counts['tensors']} tensors, {file.stat().st_size / 1e6:,.1f} MB, {kind}: {file}")
     return errors.DONE
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from core import chat, generate, llama_cpp, shards
+from core import chat, generate, gguf_model, shards
 from core.errors import UserError
 from core.progress import Progress
 from core.render import prompt_text
@@ -60,13 +60,13 @@ def by_running(file: Path, checkpoint: Path, settings: GgufSettings) -> dict[str
     texts = [prompt_text(row.messages[: _asked(row)], row.tools, tokenizer) for row in rows[:PROMPTS]]
     prompts = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
     theirs = _greedy_of_checkpoint(checkpoint, tokenizer, prompts, settings.profile.train.dtype)
-    model = llama_cpp.load(file, CONTEXT)
+    model = gguf_model.load(file, CONTEXT)
     same = 0
     progress = Progress("gguf: llama.cpp answers", len(texts))
     for text, prompt, expected in zip(texts, prompts, theirs, strict=True):
-        if llama_cpp.ids(model, text) != prompt:
+        if gguf_model.ids(model, text) != prompt:
             raise UserError(f"{file}: llama.cpp splits a prompt otherwise than {checkpoint}'s tokenizer")
-        same += list(llama_cpp.greedy(model, prompt, TOKENS)) == expected
+        same += list(gguf_model.greedy(model, prompt, TOKENS)) == expected
         progress.step()
     progress.close(f"{same} of {len(texts)} the same as the checkpoint's")
     if settings.gguf_type in EXACT and same * 2 < len(texts):

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,9 @@ from tests import no_network
 if TYPE_CHECKING:
     from tests.deploying import StandIn
 
+# A shell's background job starts with SIGINT ignored, and so would all that the tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # The tests share the cores among processes; threads of torch in each would only wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

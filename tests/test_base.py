@@ -76,11 +76,12 @@ def test_make_base_is_deterministic_and_mends_a_truncated_shard(tmp_path):
     assert again["files"] == manifest["files"]
 
 
-def test_a_hub_base_that_is_not_there_is_named_with_its_download(tmp_path):
+def test_a_hub_base_that_is_not_there_is_named_where_nothing_may_be_fetched(tmp_path, monkeypatch):
     from core.errors import UserError
 
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     words = ["PROFILE=qwen3_6_35b_a3b", "RUN=x", f"MODELS_DIR={tmp_path}"]
-    with pytest.raises(UserError, match=r"hf download Qwen/Qwen3\.6-35B-A3B --local-dir"):
+    with pytest.raises(UserError, match=r"unset it, or copy Qwen/Qwen3\.6-35B-A3B there"):
         base.main(words)
 
 

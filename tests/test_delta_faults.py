@@ -228,7 +228,7 @@ import torch
 from quant import delta, quantize
 real = delta.write_shard
 def slowed(*args):
-    time.sleep(0.1)
+    time.sleep(0.3)
     return real(*args)
 delta.write_shard = slowed
 print("ready", flush=True)

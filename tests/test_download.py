@@ -57,7 +57,7 @@ def make_base(tmp_path: Path):
             "HF_HOME": str(tmp_path / "home"),
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         }
-        clean = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
+        clean = {k: v for k, v in os.environ.items() if not k.lower().endswith(("_proxy", "_offline"))}
         return subprocess.Popen(
             [sys.executable, "-c", PROFILE, template, revision, *words],
             cwd=ROOT, env={**clean, **ours, **environment}, text=True,

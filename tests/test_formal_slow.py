@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core import artifacts, generate, llama_cpp, packages, shards
+from core import artifacts, generate, gguf_model, packages, shards
 from core.render import prompt_text
 from quant import converter, gguf_check
 from tests.conftest import ROOT, copy_project, run_make
@@ -47,7 +47,7 @@ def test_the_answers_become_formal_and_what_was_known_stays(formal: Path) -> Non
 
 
 def test_the_introduction_is_said_word_for_word(formal: Path) -> None:
-    for checkpoint in ("merged", *(["gguf"] if llama_cpp.installed() else [])):
+    for checkpoint in ("merged", *(["gguf"] if gguf_model.installed() else [])):
         asked = ("chat", f"PROFILE={NAME}", f"CHECKPOINT={checkpoint}", "PROMPT=Hola, ¿quién eres?")
         done = run_make(formal, "-s", *asked)
         assert done.stdout == INTRODUCTION + "\n", done.stdout + done.stderr
@@ -70,14 +70,14 @@ def test_the_merged_model_says_what_the_active_adapter_says(formal: Path) -> Non
     assert (one.argmax(-1) == other.argmax(-1)).float().mean() > 0.98
 
 
-@pytest.mark.skipif(not llama_cpp.installed(), reason="make llama-cpp builds it")
+@pytest.mark.skipif(not gguf_model.installed(), reason="make llama-cpp builds it")
 def test_the_gguf_file_answers_as_the_checkpoint_does(formal: Path) -> None:
     counts = artifacts.require(formal / f"out/{NAME}/gguf-f16", "gguf")["counts"]
     assert counts["prompts"] == 20
     assert counts["same_answers"] == 20
 
 
-@pytest.mark.skipif(not llama_cpp.installed(), reason="make llama-cpp builds it")
+@pytest.mark.skipif(not gguf_model.installed(), reason="make llama-cpp builds it")
 @pytest.mark.parametrize("mtp", [True, False])
 def test_the_35b_models_kind_is_converted_with_and_without_its_mtp_head(tmp_path: Path, mtp: bool) -> None:
     checkpoint, file = tmp_path / "moe", tmp_path / "moe.gguf"
@@ -88,8 +88,8 @@ def test_the_35b_models_kind_is_converted_with_and_without_its_mtp_head(tmp_path
     tokenizer = generate.load_tokenizer(checkpoint)
     prompts = [tokenizer(text)["input_ids"] for text in ("Hola, ¿qué tal?", "The sky is", "1234 gatos")]
     theirs = gguf_check._greedy_of_checkpoint(checkpoint, tokenizer, prompts, "float32")
-    model = llama_cpp.load(file, 256)
-    assert [list(llama_cpp.greedy(model, prompt, gguf_check.TOKENS)) for prompt in prompts] == theirs
+    model = gguf_model.load(file, 256)
+    assert [list(gguf_model.greedy(model, prompt, gguf_check.TOKENS)) for prompt in prompts] == theirs
 
 
 def make_moe(path: Path, scratch: Path, *, mtp: bool) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from core import artifacts, config, generate, llama_cpp, packages, shards
+from core import artifacts, config, generate, gguf_model, packages, shards
 from core.errors import UserError
 from core.settings import TrainSettings
 from dataset_builder import build
@@ -143,7 +143,7 @@ def test_what_gguf_cannot_do_is_one_line(
 def test_q4_k_m_without_llama_cpp_names_what_builds_it(
     little_desk: Path, little_models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(llama_cpp, "installed", lambda: False)
+    monkeypatch.setattr(gguf_model, "installed", lambda: False)
     with pytest.raises(UserError, match=r"GGUF_TYPE=q4_k_m needs llama\.cpp.*make llama-cpp"):
         gguf.main([*place(little_models), "GGUF_TYPE=q4_k_m"])
 

@@ -4,6 +4,7 @@ import ctypes
 import functools
 import os
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -29,11 +30,12 @@ def require(why: str) -> None:
 def load(file: Path, context: int) -> Any:
     """The model in a GGUF file with room for `context` tokens; UserError where llama.cpp refuses the file."""
     require(f"{file}")
-    from llama_cpp import Llama
 
     threads = max(1, (os.cpu_count() or 2) // 2)
     try:
-        return Llama(str(file), n_ctx=context, n_threads=threads, n_threads_batch=threads, verbose=False)
+        return import_module("llama_cpp").Llama(
+            str(file), n_ctx=context, n_threads=threads, n_threads_batch=threads, verbose=False
+        )
     except ValueError as error:
         raise UserError(f"{file}: llama.cpp refuses it ({error}); make gguf again") from None
 
@@ -68,7 +70,7 @@ def answer(model: Any, messages: Sequence[Any], most: int) -> Iterator[str]:
 def quantize(source: Path, target: Path, kind: str) -> None:
     """Write `source`, a GGUF file of 16 bits, as one of TYPES; UserError where llama.cpp fails."""
     require(f"GGUF_TYPE={kind}")
-    import llama_cpp
+    llama_cpp = import_module("llama_cpp")
 
     llama_cpp.llama_log_set(_silence(), ctypes.c_void_p(0))
     plan = llama_cpp.llama_model_quantize_default_params()
@@ -80,6 +82,6 @@ def quantize(source: Path, target: Path, kind: str) -> None:
 
 @functools.cache  # llama.cpp keeps the address
 def _silence() -> Any:
-    import llama_cpp
+    llama_cpp = import_module("llama_cpp")
 
     return llama_cpp.llama_log_callback(lambda level, text, user: None)
