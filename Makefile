@@ -351,8 +351,8 @@ test: $(ENV) ## the tests, in under ten minutes on two cores
 	$(PY) -m pytest -m "not slow" -n 2 --dist loadgroup
 
 PUBLIC_SERVERS := $(shell sed -n 's/==.*//p' tests/mcp-servers.txt 2>/dev/null)
-test-slow: $(ENV) .venv/.llama-cpp .venv-unsloth/.complete $(PUBLIC_SERVERS:%=.venv-mcp/%/.complete) ## the long proofs
-	$(PY) -m pytest -m "slow and not serve"
+test-slow: $(ENV) .venv/.llama-cpp .venv-unsloth/.complete .venv-serve/.complete $(PUBLIC_SERVERS:%=.venv-mcp/%/.complete) ## the long proofs
+	$(PY) -m pytest -m slow
 
 test-serve: $(ENV) .venv-serve/.complete ## deploy to a real vLLM on the CPU and back; its loader and parsers against ours
 	$(PY) -m pytest -m serve -s
