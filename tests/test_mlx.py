@@ -168,6 +168,13 @@ def test_neither_routers_nor_experts_are_trained(trained):
     assert not any(".gate." in name or "experts" in name.split(".") for name in names)
 
 
+def test_a_batch_larger_than_the_data_is_one_step_of_all_of_it(base_dir, samples, tmp_path):
+    job = make_job(base_dir, tmp_path, "BATCH_SIZE=64", "EPOCHS=1")
+    model, tokenizer = mlx.load(job)
+    (step,) = mlx.fit(model, tokenizer, samples, job)
+    assert step["loss"] > 0
+
+
 @pytest.mark.parametrize("word", ["PACKING=1", "OPTIMIZER=adafactor"])
 def test_what_it_lacks_is_refused(base_dir, samples, tmp_path, word):
     job = make_job(base_dir, tmp_path, word)
