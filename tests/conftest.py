@@ -16,9 +16,10 @@ from tests import no_network
 if TYPE_CHECKING:
     from tests.deploying import StandIn
 
-# A shell's background job starts with SIGINT ignored, and so would all that the tests interrupt.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell's background job starts with SIGINT ignored, nohup's with SIGHUP: so would all that the tests stop.
+for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, usual)
 # The tests share the cores among processes; threads of torch in each would only wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
