@@ -76,7 +76,7 @@ def _train(task: Task) -> Result:
         accumulate=task.accumulate,
         steps=task.steps,
     )
-    rule = fla_trial.rule(settings.max_length)
+    rule = "mlx-lm's" if task.backend == "mlx" else fla_trial.rule(settings.max_length)
     print(f"train: backend {task.backend}; Gated DeltaNet runs {rule}", flush=True)
     backend = backends.module(task.backend)
     model, tokenizer = backend.load(job)
