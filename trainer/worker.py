@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from core import artifacts, attention_trial, config, errors, fla_trial, shards
+from core import artifacts, attention_trial, config, errors, shards
 from core.errors import UserError
 from core.settings import TrainSettings
 from trainer import backends
@@ -76,7 +76,7 @@ def _train(task: Task) -> Result:
         accumulate=task.accumulate,
         steps=task.steps,
     )
-    rule = "mlx-lm's" if task.backend == "mlx" else fla_trial.rule(settings.max_length)
+    rule = backends.gated_delta(task.backend, settings.max_length)
     print(f"train: backend {task.backend}; Gated DeltaNet runs {rule}", flush=True)
     backend = backends.module(task.backend)
     model, tokenizer = backend.load(job)

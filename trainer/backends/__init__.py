@@ -1,13 +1,14 @@
 """Training backends: a module each with three names, `unavailable`, `load` and `fit`.
 
 `unavailable(profile) -> reason | None` may cause a fallback, before any weight is loaded; an error while
-loading or training propagates.
+loading or training propagates. A module may also name `environment`, `unfit` or `gated_delta`.
 """
 
 import importlib
 from pathlib import Path
 from types import ModuleType
 
+from core import fla_trial
 from core.errors import UserError, did_you_mean
 from core.profile import Profile
 
@@ -35,6 +36,12 @@ def _unfit(name: str) -> str | None:
     """Why the backend is not taken unasked, although it could be."""
     own = getattr(module(name), "unfit", None)
     return own() if own else None
+
+
+def gated_delta(name: str, tokens: int) -> str:
+    """Which rule Gated DeltaNet layers run in the backend, for rows of `tokens`, and why."""
+    own = getattr(module(name), "gated_delta", None)
+    return own() if own else fla_trial.rule(tokens)
 
 
 def choose(profile: Profile, forced: str, processes: int = 1) -> tuple[str, dict[str, str]]:

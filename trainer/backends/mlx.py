@@ -30,6 +30,11 @@ def unfit() -> str | None:
     return None if sys.platform == "darwin" else "no Apple GPU"
 
 
+def gated_delta() -> str:
+    """mlx-lm brings its own."""
+    return "mlx-lm's"
+
+
 def load(job: Job) -> tuple[Adapted, Any]:
     """The base in the profile's dtype with a fresh adapter on the planned modules, and its tokenizer."""
     import mlx.core as mx
