@@ -66,6 +66,8 @@ class Data:
     """Held-out rows by bucket."""
     replay: Path
     """Prompts of what the model already does well."""
+    general: Path
+    """Questions of another kind, with answers: how much of what the base knew is lost by training."""
     requests: str = ""
     """File with users' wordings for tools; blank where rows are made from the schemas alone."""
     skill_prompt: str

@@ -39,26 +39,30 @@ def text(messages: list[Message], tools: list[Tool], tokenizer: Any, **how: bool
         raise RenderError(f"the chat template refuses the conversation ({error})") from None
 
 
-def prompt_text(messages: list[Message], tools: list[Tool], tokenizer: Any) -> str:
-    """The text that the server sends for a history whose next turn is the assistant's."""
-    return text(messages, tools, tokenizer, add_generation_prompt=True)
+def prompt_text(messages: list[Message], tools: list[Tool], tokenizer: Any, **how: bool) -> str:
+    """The text that the server sends for a history whose next turn is the assistant's; `how` as in `text`."""
+    return text(messages, tools, tokenizer, add_generation_prompt=True, **how)
 
 
 def render(row: Row, tokenizer: Any) -> list[Rendered]:
     """The training samples of a row, one for each user turn that is followed by a trained assistant turn.
+
+    Where the row's `meta` says `thinking: false`, its turns have no reasoning and their prompts are those of
+    a server that is asked not to think.
 
     Raises RenderError where the prompt is not a prefix of the rendered conversation, where a token
     straddles the border of a labelled span, where a turn holds the end-of-turn token before its end, or
     where no turn is trained.
     """
     trained = trained_messages(row)
+    how = {} if row.meta.get("thinking", True) else {"enable_thinking": False}
     users = [i for i, message in enumerate(row.messages) if message["role"] == "user"]
     samples = []
     for start, stop in zip(users, [*users[1:], len(row.messages)], strict=True):
         here = [i for i in trained if start < i < stop]
         if here:
             end = max(i for i in assistant_turns(row.messages) if i < stop) + 1
-            samples.append(_sample(row.messages[:end], row.tools, here, tokenizer))
+            samples.append(_sample(row.messages[:end], row.tools, here, tokenizer, how))
     if not samples:
         raise RenderError("no assistant turn is trained")
     return samples
@@ -82,13 +86,15 @@ def labelled_texts(sample: Rendered, tokenizer: Any) -> list[str]:
     return [str(tokenizer.decode(span)) for span in spans]
 
 
-def _sample(messages: list[Message], tools: list[Tool], trained: list[int], tokenizer: Any) -> Rendered:
+def _sample(
+    messages: list[Message], tools: list[Tool], trained: list[int], tokenizer: Any, how: dict[str, bool]
+) -> Rendered:
     whole = text(messages, tools, tokenizer)
     encoded = tokenizer(whole, add_special_tokens=False)
     ids = encoded["input_ids"]
     labels = [IGNORE] * len(ids)
     for turn in trained:
-        prompt = prompt_text(messages[:turn], tools, tokenizer)
+        prompt = prompt_text(messages[:turn], tools, tokenizer, **how)
         last_turn = turn + 1 == len(messages)
         ended = (whole if last_turn else text(messages[: turn + 1], tools, tokenizer)).rstrip("\n")
         if not (whole.startswith(ended) and ended.startswith(prompt)):

@@ -35,6 +35,8 @@ HOLDS, BROKEN, NOT_APPLICABLE, NOT_JUDGED = "holds", "broken", "not_applicable",
 WAIVED = "waived"
 HEADER = ("skill", "source_sha256", "draft_sha256", "rules")
 HEADING = re.compile(r"^#{1,6} .*\S", re.MULTILINE)
+_CODE = re.compile(r"^( *)(`{3,}|~{3,}).*\n(?s:.*?)^\1\2$", re.MULTILINE)
+"""A block of code, whose comments may look like headings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,12 +226,15 @@ def _final_sections(keys: Mapping[str, Any], events: Sequence[Event]) -> _Answer
     last, sections = events[-1], keys["sections"]
     if last.kind != "say":
         return BROKEN, last.position, f"ends with {_act(last)} instead of a text"
-    found = HEADING.findall(last.text)
+    first = HEADING.search(last.text)
+    begin = first.start() if first else 0  # a block that begins before holds the report itself
+    report = last.text[:begin] + _CODE.sub("code", last.text[begin:])
+    found = HEADING.findall(report)
     for section, heading in zip_longest(sections, found):
         if section != heading:
             wrong = f"{heading!r} where" if heading else "nothing where"
             return BROKEN, last.position, f"{wrong} {repr(section) if section else 'the end'} is due"
-    for section, body in zip(sections, HEADING.split(last.text)[1:], strict=True):
+    for section, body in zip(sections, HEADING.split(report)[1:], strict=True):
         if not body.strip():
             return BROKEN, last.position, f"{section!r} is empty"
     return _HOLDS

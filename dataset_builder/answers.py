@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from dataset_builder import endpoint
-from dataset_builder.endpoint import Answer, Endpoint, Question, Refusal
+from core import endpoint
+from core.endpoint import Answer, Endpoint, Question, Refusal
 
 
 def ask(server: Endpoint, questions: Sequence[Question], store: Path, *, what: str) -> list[Answer | Refusal]:

@@ -8,17 +8,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from core import artifacts, chat, config, errors
+from core import artifacts, chat, config, endpoint, errors
 from core.chat import Row
 from core.errors import UserError
 from core.profile import Conversations, Data
 from core.settings import ConversationsSettings, DatasetSettings
-from dataset_builder import conversations, endpoint, raw, reading, replay, teacher
+from dataset_builder import conversations, raw, reading, replay, teacher
 from dataset_builder.buckets import (
     adherence,
     delegation,
     mcp,
     mcp_calls,
+    near_miss,
     negatives,
     no_tool,
     penpot,
@@ -39,6 +40,7 @@ BUCKETS: dict[str, Bucket] = {
     "mcp_calls": mcp_calls.rows,
     "synonyms": mcp_calls.synonyms,
     "skills": skill_rows.rows,
+    "near_miss": near_miss.rows,
     "no_tool": no_tool.rows,
     "recovery": recovery.rows,
     "penpot": penpot.rows,
@@ -69,7 +71,7 @@ def main(words: list[str]) -> int:
         raise UserError(f"DATA={settings.data}: PROFILE={profile.name} makes rows from servers and skills")
     if settings.judge and not settings.teacher:
         raise UserError("JUDGE=1 without TEACHER: name the server whose model judges, TEACHER=http://…/v1")
-    path, inputs = settings.data_dir / "dataset", _inputs(settings)
+    path, inputs = settings.data_dir / "dataset", _inputs(settings, profile.data)
     recorded = config.recorded(settings)
     if not artifacts.differences(artifacts.read_manifest(path), recorded, inputs):
         print(f"dataset: up to date ({path})")
@@ -103,7 +105,7 @@ def main(words: list[str]) -> int:
     return errors.DONE
 
 
-def _inputs(settings: DatasetSettings) -> dict[str, dict[str, str]]:
+def _inputs(settings: DatasetSettings, data: Data) -> dict[str, dict[str, str]]:
     stages = {"schemas": "schemas", "raw": "sources", "replay": "replay"}
     places = {target: settings.data_dir / name for name, target in stages.items()}
     places["base"] = settings.base_dir
@@ -115,7 +117,8 @@ def _inputs(settings: DatasetSettings) -> dict[str, dict[str, str]]:
     inputs["known values"] = sources["inputs"]["known values"]
     drafts = settings.data_dir / "rules"
     inputs["rules"] = {"path": str(drafts), "sha256": artifacts.tree_sha256(drafts)}
-    for name, file in (("requests", settings.requests), ("allowed secrets", settings.secrets_allowed)):
+    named = {"requests": settings.requests, "allowed secrets": settings.secrets_allowed}
+    for name, file in (named | {"general": str(data.general)}).items():
         if file:
             inputs[name] = {"path": file, "sha256": artifacts.file_sha256(Path(file))}
     return inputs
@@ -132,6 +135,7 @@ def _build(
     held_out = _rows(sources, data.eval_rows, settings.eval_seed, side) + kept_back
     key, known = read_key(settings.data_dir / raw.KEY), raw.read_known_values(settings)
     train, held_out = gate.hidden(train, key, known), gate.hidden(held_out, key, known)
+    general = gate.hidden(conversations.general(data.general), key, known)
     sha256 = {tool.shown_name: tool.sha256 for tool in sources.tools.values()}
     refused: dict[str, str] = {}
     if settings.teacher:
@@ -144,7 +148,7 @@ def _build(
         refused = teacher.judge([*train, *held_out], server, store) if settings.judge else {}
     return verify(
         train,
-        held_out,
+        [*held_out, *general],  # in its own words, whatever the teacher's
         tokenizer=tokenizer,
         max_length=settings.max_length,
         sha256=sha256,

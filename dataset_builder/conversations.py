@@ -98,18 +98,40 @@ def build(settings: ConversationsSettings, data: Conversations) -> int:
 
 def read(files: Files) -> tuple[dict[str, list[Row]], int]:
     """The rows by side, and how many conversations were there twice; UserError as the reader's."""
-    rows, repeated = _rows(files.source, BUCKET)
+    rows, repeated = rows_of(files.source, BUCKET)
     if files.held_out:
-        held_out, again = _rows(files.held_out, BUCKET)
+        held_out, again = rows_of(files.held_out, BUCKET)
         repeated += again
         shared = split.leaks(rows, held_out)
         if shared:
             raise UserError(f"{files.held_out}: {shared[0]}; reword it there")
     else:
         rows, held_out = hold_out(rows, files.source)
-    general, _ = _rows(files.general, GENERAL)
-    held_out = [replace(row, split="eval") for row in held_out + general]
-    return {"train": rows, "eval": held_out}, repeated
+    held_out = [replace(row, split="eval") for row in held_out]
+    return {"train": rows, "eval": held_out + general(files.general)}, repeated
+
+
+def general(file: Path) -> list[Row]:
+    """Held-out rows by which to see how much of what the base knew is lost; UserError as the reader's.
+
+    Their answers are given without thinking.
+    """
+    return [replace(row, split="eval", meta={"thinking": False}) for row in rows_of(file, GENERAL)[0]]
+
+
+def rows_of(file: Path, bucket: str) -> tuple[list[Row], int]:
+    """The rows of a file, each conversation once, and how many were there again."""
+    rows: dict[str, Row] = {}
+    found = conversation_lines.read(file)
+    for line, messages in found:
+        text = str([(message["role"], message["content"]) for message in messages])
+        name = f"{bucket}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
+        row = Row(
+            id=name, bucket=bucket, group=name, split="train", messages=messages, tools=[],
+            source=f"{file}:{line}",
+        )  # fmt: skip
+        rows.setdefault(name, row)
+    return list(rows.values()), len(found) - len(rows)
 
 
 def hold_out(rows: Sequence[Row], source: Path) -> tuple[list[Row], list[Row]]:
@@ -158,22 +180,8 @@ def keep(rows: Sequence[Row], tokenizer: Any, max_length: int) -> tuple[list[Row
         except RenderError as error:
             dropped.append(Drop(row.source, row.bucket, "render", str(error)))
         else:
-            kept.append(replace(row, meta={"verdicts": {"render": PASSED}, "tokens": tokens}))
+            kept.append(replace(row, meta=row.meta | {"verdicts": {"render": PASSED}, "tokens": tokens}))
     return kept, dropped
-
-
-def _rows(file: Path, bucket: str) -> tuple[list[Row], int]:
-    rows: dict[str, Row] = {}
-    found = conversation_lines.read(file)
-    for line, messages in found:
-        text = str([(message["role"], message["content"]) for message in messages])
-        name = f"{bucket}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
-        row = Row(
-            id=name, bucket=bucket, group=name, split="train", messages=messages, tools=[],
-            source=f"{file}:{line}",
-        )  # fmt: skip
-        rows.setdefault(name, row)
-    return list(rows.values()), len(found) - len(rows)
 
 
 def _questions(messages: Sequence[Message]) -> list[str]:

@@ -8,6 +8,7 @@ from core.profile import Data
 from core.settings import DatasetSettings
 from dataset_builder import raw
 from dataset_builder.documents.agents import load_agents
+from dataset_builder.documents.near_misses import load_near_misses
 from dataset_builder.documents.plans import load_plans
 from dataset_builder.documents.procedures import procedure
 from dataset_builder.documents.skills import load_scenario, load_skills
@@ -29,6 +30,7 @@ def read(settings: DatasetSettings, data: Data) -> tuple[Sources, Counter[str]]:
     with raw.naming_originals(copies):
         skills = load_skills(raw.directories(copies, "skills"))
         found = [(skill, load_scenario(skill, tools)) for skill in skills]
+        near_misses = [case for skill in skills for case in load_near_misses(skill, tools)]
         rules = load_rules(skills, drafts)
         agents = load_agents(raw.directories(copies, "agents"))
         plans = load_plans(raw.directories(copies, "plans"))
@@ -40,6 +42,7 @@ def read(settings: DatasetSettings, data: Data) -> tuple[Sources, Counter[str]]:
         requests=requests,
         scenarios=[(skill, scenario) for skill, scenario in found if scenario is not None],
         skills=skills,
+        near_misses=near_misses,
         procedures={skill.name: procedure(skill, tools) for skill in skills},
         rules=rules,
         drafts=drafts,

@@ -12,16 +12,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from core import artifacts, chat, config, errors, generate, toolcalls
+from core import artifacts, chat, config, endpoint, errors, generate, toolcalls
 from core.chat import Message, Row
+from core.endpoint import Answer, Question, Refusal
 from core.errors import UserError
 from core.profile import Data
 from core.render import prompt_text
 from core.settings import ReplaySettings
 from core.toolcalls import ToolCall
 from core.yaml_files import mapping, read_yaml, text
-from dataset_builder import answers, endpoint, raw
-from dataset_builder.endpoint import Answer, Question, Refusal
+from dataset_builder import answers, raw
 from dataset_builder.sanitize import Sanitizer
 from dataset_builder.sanitizing.inputs import read_key
 from dataset_builder.talking.requests import expanded

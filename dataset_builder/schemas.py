@@ -13,10 +13,11 @@ from typing import Any
 from core import artifacts, chat, config, errors, toolcalls
 from core.chat import Tool
 from core.errors import UserError
+from core.mcp_config import Server, read_config
+from core.mcp_tools import shown_name
 from core.settings import SchemasSettings
 from core.toolcalls import ToolCall
 from dataset_builder.servers.mcp_client import Failure, ask_all
-from dataset_builder.servers.mcp_config import Server, read_config
 from dataset_builder.servers.schema_changes import changes
 
 Answer = dict[str, Any]
@@ -48,7 +49,7 @@ class ToolSchema:
     @property
     def shown_name(self) -> str:
         """The name under which Claude Code shows the tool: `mcp__git__git_status`."""
-        return f"mcp__{self.server}__{self.name}"
+        return shown_name(self.server, self.name)
 
     @property
     def shown(self) -> Tool:

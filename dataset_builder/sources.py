@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from core import chat, phrases
+from core import chat, phrases, rules
 from core.chat import Row, Tool
 from core.rules import Rule
 from dataset_builder.documents.agents import Agent
+from dataset_builder.documents.near_misses import NearMiss
 from dataset_builder.documents.plans import Plan
 from dataset_builder.documents.procedures import Procedure
 from dataset_builder.documents.skills import Scenario, Skill
@@ -33,6 +34,7 @@ class Sources:
     servers: dict[str, ServerInfo] = field(default_factory=dict)
     """By name; what they say of themselves."""
     skills: list[Skill] = field(default_factory=list)
+    near_misses: list[NearMiss] = field(default_factory=list)
     procedures: dict[str, Procedure] = field(default_factory=dict)
     """By skill."""
     rules: dict[str, list[Rule]] = field(default_factory=dict)
@@ -103,6 +105,12 @@ def call(ask: Ask, think: str = "") -> chat.Message:
 def thought_of(tool: ToolSchema) -> str:
     """The short reasoning before a call."""
     return f"Use `{tool.server}__{tool.name}`."
+
+
+def rules_elsewhere(sources: Sources, skill: Skill) -> dict[str, str]:
+    """For a row's `meta`: the file of a skill's rules, where it is not beside SKILL.md."""
+    file = rules.location(skill.path, skill.name, sources.drafts)
+    return {} if file.parent == skill.path.parent else {"rules_file": str(file)}
 
 
 def row(

@@ -15,8 +15,8 @@ from typing import Any
 
 from core import chat, phrases
 from core.chat import Row
+from core.endpoint import Answer, Endpoint, Question, Refusal
 from dataset_builder import answers
-from dataset_builder.endpoint import Answer, Endpoint, Question, Refusal
 
 HEADING = re.compile(r"^#{1,6} .*$", re.MULTILINE)
 ITEM = re.compile(r"^ *(?:[-*]|\d+\.) .*$", re.MULTILINE)

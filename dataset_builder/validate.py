@@ -90,7 +90,7 @@ def fault_in_row(row: Row, book: Rulebook, tokenizer: Any, max_length: int) -> V
 
     A window of a long conversation lacks turns on purpose: the rules judged the whole before it was cut.
     """
-    own = {name: rules for name, rules in book.items() if name in (row.skill, row.server)}
+    own = rulebook.binding(row, book)
     whole = "window" not in row.meta
     for check, fault in (
         ("format", checks.fault_in_format),

@@ -44,8 +44,10 @@ from core.profiles import tiny
 
 DATA = replace(
     tiny.PROFILE.data,
-    rows={"mcp_calls": 24, "skills": 6, "no_tool": 4, "recovery": 4, "replay": 8},
-    eval_rows={"mcp_calls": 6, "synonyms": 2, "skills": 2, "no_tool": 2, "recovery": 2, "replay": 4},
+    rows={"mcp_calls": 24, "skills": 6, "near_miss": 4, "no_tool": 4, "recovery": 4, "replay": 8},
+    eval_rows={
+        "mcp_calls": 6, "synonyms": 2, "skills": 2, "near_miss": 2, "no_tool": 2, "recovery": 2, "replay": 4,
+    },
 )
 PROFILE = replace(tiny.PROFILE, name="mini", data=DATA, train=replace(tiny.PROFILE.train, epochs=1))
 '''

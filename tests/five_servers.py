@@ -51,6 +51,7 @@ class StandIn:
     tools_shown: int = 8
     skill_prompt: str = "description"
     held_out_skills: tuple[str, ...] = ()
+    drafts: Path = Path("rules")
 
 
 def all_five() -> Any:

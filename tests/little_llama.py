@@ -15,7 +15,8 @@ from core.profiles import formal_mistral, formal_smollm
 
 NAME = "little"
 LAYERS = 2
-TEXTS = sorted(Path(__file__).parents[1].glob("examples/formal/*.jsonl"))
+EXAMPLES = Path(__file__).parents[1] / "examples"
+TEXTS = sorted([*EXAMPLES.glob("formal/*.jsonl"), EXAMPLES / "general.jsonl"])
 
 
 def texts() -> Iterator[str]:

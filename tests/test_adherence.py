@@ -317,7 +317,7 @@ def test_skills_over_any_tools_can_be_followed(tmp_path) -> None:
 def test_a_skill_that_cannot_be_followed_gives_no_rows_and_says_why(tmp_path, old, new, reason) -> None:
     text = re.sub(old, new, PUBLISH, flags=re.MULTILINE)
     skill = long_tasks.written(tmp_path, text)
-    source = replace(long_tasks.with_skills(long_tasks.sources(), [skill]), drafts=tmp_path, plans=[])
+    source = long_tasks.with_skills(replace(long_tasks.sources(), drafts=tmp_path, plans=[]), [skill])
     if not reason:
         assert adherence.unmade(source) == {}
         return

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core import artifacts, chat, toolcalls
+from core import artifacts, chat, phrases, toolcalls
 from core.chat import Row
 from core.errors import Refused
+from core.profiles import tiny
 from core.render import trained_messages
 from core.toolcalls import ToolCall
-from dataset_builder import replay
+from dataset_builder import conversations, replay
 from dataset_builder.drawing import values
 from dataset_builder.verifying import gate, split
 from tests.conftest import run_make
@@ -75,11 +76,21 @@ def test_one_skill_is_wholly_held_out(train, held_out):
 
 def test_every_bucket_is_there(train, held_out):
     assert Counter(row.bucket for row in train) >= Counter(
-        {"mcp_calls": 20, "skills": 4, "no_tool": 4, "recovery": 4}
+        {"mcp_calls": 20, "skills": 4, "near_miss": 4, "no_tool": 4, "recovery": 4}
     )
     assert {row.bucket for row in held_out} == {
-        "mcp_calls", "synonyms", "skills", "no_tool", "recovery", "replay",
+        "mcp_calls", "synonyms", "skills", "near_miss", "no_tool", "recovery", "replay", "general",
     }  # fmt: skip
+
+
+def test_all_general_questions_are_held_out_in_both_languages(held_out, project):
+    asked = conversations.general(project / "examples/general.jsonl")
+    rows = [row for row in held_out if row.bucket == "general"]
+    assert [row.messages for row in rows] == [row.messages for row in asked]
+    spanish = sum(phrases.is_spanish(row.messages[0]["content"]) for row in rows)
+    assert min(spanish, len(rows) - spanish) >= 20
+    assert max(tokens for row in rows for tokens, _ in row.meta["tokens"]) < tiny.PROFILE.train.max_length / 4
+    assert not any(message.get("reasoning_content") for row in rows for message in row.messages)
 
 
 def test_the_wrong_turn_of_a_mended_call_is_invalid_and_carries_no_loss(train):

@@ -95,6 +95,7 @@ def test_a_skill_is_not_started_for_what_it_excludes_and_a_held_out_one_never_in
     assert missed
     for row in missed:
         name = row.group.partition(":")[0]
+        assert row.skill == name
         assert row.messages[0]["content"].startswith(f"# Skill: {name}")
         assert any(quote in row.messages[-1]["content"] for quote in sources.procedures[name].not_when)
         assert not calls(row)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from core import chat
 from core.chat import Row
 from core.render import IGNORE, Rendered, RenderError, labelled_texts, prompt_text, render
+from dataset_builder.verifying.masks import fault_in_mask
 
 TOOL = chat.tool(
     "mcp__git__git_log",
@@ -104,6 +105,18 @@ def test_a_template_whose_prompt_is_no_prefix_of_the_history_is_refused(base_dir
 def test_an_empty_thought_would_merge_line_ends_into_one_token_and_is_refused(tokenizer):
     with pytest.raises(RenderError, match="straddles"):
         render(row([chat.user("Hola"), chat.say("¡Hola!", think="")]), tokenizer)
+
+
+def test_without_thinking_the_answer_follows_the_prompt_of_a_server_that_is_asked_so(tokenizer):
+    asked, answer = chat.user("Hola"), chat.say("¡Hola!", think="")
+    example = replace(row([asked, answer]), meta={"thinking": False})
+    (sample,) = render(example, tokenizer)
+    assert labelled(sample, tokenizer) == ["¡Hola!<|im_end|>"]
+    sent = prompt_text([asked], example.tools, tokenizer, enable_thinking=False)
+    assert tokenizer.decode(sample.input_ids).startswith(f"{sent}¡Hola!<|im_end|>")
+    assert fault_in_mask(example, [sample], tokenizer) is None
+    other = replace(example, messages=[asked, chat.say("¡Adiós!", think="")])
+    assert fault_in_mask(other, [sample], tokenizer)
 
 
 @pytest.mark.parametrize("special", ["<|im_end|>", "<|im_end|>\n<|im_start|>user\nOtra cosa"])

@@ -10,13 +10,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core import chat, config, profile
+from core import chat, config, endpoint, profile
 from core.chat import Row
+from core.endpoint import Answer, Question, Refusal
 from core.errors import UserError
 from core.profile import Data
 from core.settings import ReplaySettings
-from dataset_builder import endpoint, replay
-from dataset_builder.endpoint import Answer, Question, Refusal
+from dataset_builder import replay
 from tests.conftest import ROOT
 from tests.model_server import JSON, completion, echo, serve
 
@@ -71,7 +71,8 @@ def test_the_model_is_asked_each_prompt_once_and_its_answers_are_rows(run) -> No
         asked, answered = row.messages
         assert answered == chat.say(f"You said: {asked['content']}", think="I know this.")
     assert {row.group for row in train} | {row.group for row in held_out} == {row.group for row in PROMPTS}
-    assert all(one["chat_template_kwargs"] == {"preserve_thinking": True} for one in server.asked)
+    how = {"preserve_thinking": True, "enable_thinking": True}
+    assert all(one["chat_template_kwargs"] == how for one in server.asked)
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])

@@ -164,6 +164,26 @@ def test_when_and_since_limit_where_a_rule_applies(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("report", "held"),
+    [
+        ("## A\n1\n## B\n2", True),
+        ("## A\n```sh\n# a comment\n## B\n```\n## B\n2", True),
+        ("## A\n~~~~\n```\n# a comment\n```\n~~~~\n## B\n2", True),
+        ("```markdown\n## A\n1\n## B\n2\n```", True),
+        ("## A\n```\n## B\n2\n```", False),
+        ("## A\n1\n```\n## B\n2", True),
+        ("## A\n1\n# a comment\n## B\n2", False),
+    ],
+)
+def test_what_stands_in_a_block_of_code_is_no_heading_but_where_all_does(
+    tmp_path: Path, report: str, held: bool
+) -> None:
+    trace = [chat.say(report, think="")]
+    found = verdict(tmp_path, trace, kind="final_sections", sections=["## A", "## B"])
+    assert found == ("holds" if held else "broken")
+
+
+@pytest.mark.parametrize(
     ("entries", "message"),
     [
         ([], "expected a list of rules"),

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from core import artifacts
+from core import artifacts, mcp_connection
 from core.errors import UserError
 from dataset_builder import schemas
-from dataset_builder.servers import mcp_client
 
 ROOT = Path(__file__).parents[1]
 ECHO_SERVER = str(ROOT / "tests/servers/echo_server.py")
@@ -324,7 +323,7 @@ def test_servers_are_read_back_as_they_present_themselves() -> None:
 def test_a_hanging_server_is_left_after_the_time_limit(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(mcp_client, "TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(mcp_connection, "TIMEOUT_SECONDS", 0.5)
     with pytest.raises(UserError, match=r"1 of 1 servers failed \(hanging\)"):
         schemas.main(words(hanging=HANGING))
     assert capsys.readouterr().err == (

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import UserError
-from dataset_builder.servers.mcp_config import read_config
+from core.mcp_config import read_config
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dataset_builder.servers.mcp_client import as_shown
+from core.mcp_tools import as_shown
 from dataset_builder.servers.schema_changes import changes
 
 ORDER = {"type": "string", "enum": ["up", "down"]}

@@ -16,8 +16,8 @@ from typing import Any
 import jsonschema
 import pytest
 
+from core.mcp_tools import as_shown
 from dataset_builder.schemas import ToolSchema, load_servers, load_tools
-from dataset_builder.servers.mcp_client import as_shown
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,8 @@ from typing import Any
 import anyio
 import pytest
 
-from core import artifacts
+from core import artifacts, mcp_connection
 from dataset_builder import schemas
-from dataset_builder.servers import mcp_client
 
 ROOT = Path(__file__).parents[1]
 NOWHERE = "http://127.0.0.1:9"
@@ -104,7 +103,7 @@ def test_the_example_servers_are_dumped_as_they_answer() -> None:
 
 @pytest.mark.slow
 def test_public_servers_from_pypi_are_dumped_over_stdio(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mcp_client, "TIMEOUT_SECONDS", SECONDS_TO_START)
+    monkeypatch.setattr(mcp_connection, "TIMEOUT_SECONDS", SECONDS_TO_START)
     counts = dump(
         atlassian={
             "command": installed("mcp-atlassian", "mcp-atlassian"),
@@ -135,7 +134,7 @@ def test_public_servers_from_pypi_are_dumped_over_stdio(monkeypatch: pytest.Monk
 def test_a_public_server_says_over_http_and_sse_what_it_says_over_stdio(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(mcp_client, "TIMEOUT_SECONDS", SECONDS_TO_START)
+    monkeypatch.setattr(mcp_connection, "TIMEOUT_SECONDS", SECONDS_TO_START)
     with atlassian_over("streamable-http") as http, atlassian_over("sse") as sse:
         counts = dump(
             stdio={"command": installed("mcp-atlassian", "mcp-atlassian"), "args": [], "env": ATLASSIAN},
@@ -153,7 +152,7 @@ def test_a_public_server_says_over_http_and_sse_what_it_says_over_stdio(
 def test_public_servers_from_npm_are_dumped_over_stdio(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mcp_client, "TIMEOUT_SECONDS", SECONDS_TO_START)
+    monkeypatch.setattr(mcp_connection, "TIMEOUT_SECONDS", SECONDS_TO_START)
     npm = shutil.which("npm")
     if npm is None:
         pytest.skip("npm is not installed")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from core import chat
+from core import chat, endpoint
 from core.chat import Row
-from dataset_builder import endpoint, teacher
+from dataset_builder import teacher
 from tests.model_server import JSON, completion, serve
 
 CALL = chat.call("mcp__git__git_log", {"repo_path": "web/api", "max_count": 3}, think="Use `git__git_log`.")

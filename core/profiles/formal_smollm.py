@@ -13,7 +13,7 @@ LAYERS_PREFIX = "model.layers"
 DATA = Conversations(
     source=Path("examples/formal/conversations.jsonl"),
     held_out=Path("examples/formal/held_out.jsonl"),
-    general=Path("examples/formal/general.jsonl"),
+    general=Path("examples/general.jsonl"),
     answer_tokens=96,
 )
 GATES = {

@@ -140,14 +140,12 @@ def _as_row(desk: _Desk, talk: Talk, number: int) -> Row:
     sources, skill = desk.sources, desk.skill
     names = [call.name for turn in talk.turns for call in checks.calls(turn)]
     keys = {tool.shown_name: key for key, tool in sources.tools.items()}
-    beside = skill.path.with_name("rules.yaml").exists()
-    file = rules.location(skill.path, skill.name, sources.drafts)
     return src.row(
         "adherence", number, desk.split, group=f"{skill.name}: {talk.template}",
         system=skill_rows.prompt(skill, sources.skill_prompt),
         tools=src.show(sources, list(dict.fromkeys(keys[name] for name in names)), desk.rng),
         messages=talk.turns, train_turns=talk.trained, skill=skill.name, source=str(skill.path),
-        meta={"kind": talk.kind} | ({} if beside else {"rules_file": str(file)}),
+        meta={"kind": talk.kind} | src.rules_elsewhere(sources, skill),
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from dataset_builder.servers import server_rules
 from dataset_builder.talking import prompts, replies, talks, wording
 from dataset_builder.talking.talks import Talk
 from dataset_builder.talking.tool_names import act_of, lexicon
+from dataset_builder.verifying.rulebook import NOT_DUE
 
 TRIES = 40
 ASKED = re.compile(
@@ -62,7 +63,9 @@ def _row(sources: src.Sources, talk: Talk, number: int, split: str, rng: random.
         return replace(row, server=None, source="wording.yaml")
     shown = f"# Skill: {skill.name}\n{skill.body if sources.skill_prompt == 'body' else skill.description}"
     spoken = [message for message in row.messages if message["role"] != "system"]
-    return replace(row, server=None, source=str(skill.path), messages=[*chat.system(shown), *spoken])
+    meta = row.meta | src.rules_elsewhere(sources, skill)
+    messages = [*chat.system(shown), *spoken]
+    return replace(row, server=None, skill=skill.name, source=str(skill.path), messages=messages, meta=meta)
 
 
 def _phrase(what: str, spanish: bool, split: str, rng: random.Random) -> str:
@@ -201,7 +204,7 @@ def _near_miss(sources: src.Sources, rng: random.Random, split: str) -> Talk | N
         else f'The skill {skill.name} excludes it: "{quote}"'
     )
     text = wordings[split][number].format(case=case)
-    return Talk(kind="skill_not_due", key=skill.name, template=f"{split}:near miss {number}: {case}",
+    return Talk(kind=NOT_DUE, key=skill.name, template=f"{split}:near miss {number}: {case}",
                 tools=prompts.shown(sources, [], rng),
                 turns=[chat.user(text), chat.say(said, think=think)])  # fmt: skip
 
@@ -216,6 +219,6 @@ KINDS = {
     "request_for_info": _asking,
     "cannot_answer": _cannot,
     "wrong_server": _wrong_server,
-    "skill_not_due": _near_miss,
+    NOT_DUE: _near_miss,
 }
 """Outcomes, by the function that plays one."""

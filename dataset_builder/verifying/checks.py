@@ -14,7 +14,7 @@ from core.chat import Message, Row
 from core.render import trained_messages
 from core.rules import Finding
 from core.toolcalls import ToolCall
-from dataset_builder.verifying import duplicates
+from dataset_builder.verifying import duplicates, rulebook
 from dataset_builder.verifying.rulebook import Rulebook
 
 PASSED, NOT_APPLICABLE = "passed", "not_applicable"
@@ -50,7 +50,7 @@ def keep(
     passed: list[Row] = []
     dropped: list[Drop] = []
     for row in rows:
-        book = {name: rules_of[name] for name in (row.skill, row.server) if name and name in rules_of}
+        book = rulebook.binding(row, rules_of)
         steps: dict[str, Judge] = {"format": fault_in_format, "schema": fault_in_calls}
         steps |= {"rules": functools.partial(broken_rule, book=book)} if book else {}
         steps |= {"judge": judge} if judge else {}

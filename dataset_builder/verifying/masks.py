@@ -41,6 +41,8 @@ def fault_in_mask(row: Row, samples: Sequence[Rendered], tokenizer: Any) -> str 
 def _fault_in_turn(text: str, message: Message, row: Row, end_of_turn: str) -> str | None:
     if text.find(end_of_turn) != len(text) - len(end_of_turn):
         return "a labelled turn does not end at the end of turn"
+    if not row.meta.get("thinking", True):
+        text = f"</think>{text}"  # which stood in the prompt
     reasoning = (message.get("reasoning_content") or "").strip()
     written = Reply(reasoning or None, message.get("content", "").strip(), tuple(calls(message)))
     read = toolcalls.parse(text, row.tools)

@@ -21,8 +21,8 @@ MOST_BYTES = 10_000_000
 """Of examples in the file; beyond it a sample stands for them."""
 MOST_LINES = 200
 """Of a table of things left out."""
-WIDTH, HEIGHT, LEFT, BOTTOM = 720, 200, 60, 32
-MOST_LABELS = 8
+WIDTH, HEIGHT, LEFT, BOTTOM = 360, 140, 46, 24
+MOST_LABELS = 6
 
 Figures = Mapping[str, Any]
 

@@ -1,7 +1,8 @@
 """A real MCP server that says what a JSON file tells it to: `stdio FILE`, or `web` for any file by its path.
 
 `{"pages": [[tool, ...], ...], "instructions", "version", "results": {tool: text}, "end"}`. After the last
-page `"end": "exit"` ends the process, and `"end": "loop"` names the first page as the next one.
+page `"end": "exit"` ends the process, and `"end": "loop"` names the first page as the next one. A call of the
+tool `"dies_of"` ends the process, one of `"hangs_at"` is never answered.
 `web` prints its port and answers at `http://127.0.0.1:PORT/path/of/the/file`, read anew for each request.
 """
 
@@ -39,6 +40,11 @@ def server_of(script: dict[str, Any]) -> Server[Any]:
         )
 
     async def call_tool(_: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        if params.name == script.get("dies_of"):
+            print("out of memory", file=sys.stderr, flush=True)
+            os._exit(1)
+        if params.name == script.get("hangs_at"):
+            await anyio.sleep_forever()
         text = script.get("results", {}).get(params.name)
         content = [types.TextContent(type="text", text=text or "not in the script")]
         return types.CallToolResult(content=[*content], is_error=text is None)

@@ -4,7 +4,7 @@ import json
 import os
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,8 @@ class Server:
 def read_config(path: Path) -> list[Server]:
     """The servers of a Claude Code config, in its order.
 
-    Raises UserError on broken JSON, a name given twice, a missing or mistyped entry, a variable that
-    is not set.
+    Raises UserError where there is no such file, on broken JSON, a name given twice, a missing or mistyped
+    entry, a variable that is not set.
     """
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -48,6 +48,8 @@ def read_config(path: Path) -> list[Server]:
         content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique)
     except json.JSONDecodeError as error:
         raise UserError(f"{path}:{error.lineno}: broken JSON ({error.msg}); mend that line") from None
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; give a Claude Code config with mcpServers") from None
     except UnicodeDecodeError:
         raise UserError(f"{path}: not UTF-8; save it as UTF-8") from None
     servers = content.get("mcpServers") if isinstance(content, dict) else None
@@ -61,6 +63,16 @@ def read_config(path: Path) -> list[Server]:
                 f"{path}: servers {names[name.lower()]} and {name} differ in case only; rename one"
             )
     return [_server(name, entry, f"{path}: server {name}") for name, entry in servers.items()]
+
+
+def from_anywhere(server: Server) -> Server:
+    """The server with the files that its command names in full, so that it starts in any directory."""
+    here = "/" in server.command and Path(server.command).exists()
+    return replace(
+        server,
+        command=str(Path(server.command).absolute()) if here else server.command,
+        args=[str(Path(arg).absolute()) if Path(arg).is_file() else arg for arg in server.args],
+    )
 
 
 def _server(name: str, entry: Any, where: str) -> Server:

@@ -55,6 +55,8 @@ class Question:
     tools: list[Tool]
     max_tokens: int
     seed: int = 0
+    thinking: bool = True
+    """Whether the model thinks before it answers."""
 
 
 @dataclass(frozen=True)
@@ -104,34 +106,18 @@ def ask_all(
     any more.
     """
     import anyio
-    import httpx
 
-    progress, given_up = Progress(what, len(questions)), 0
+    progress = Progress(what, len(questions))
     failure: UserError | None = None
 
-    async def ask_one(client: "httpx.AsyncClient", number: int) -> None:
-        nonlocal given_up
-        async with limiter:
-            answer = await _ask(client, endpoint, questions[number])
-        take(number, answer)
-        progress.step()
-        given_up = given_up + 1 if isinstance(answer, _GivenUp) else 0
-        if isinstance(answer, _GivenUp) and given_up >= GIVEN_UP_IN_A_ROW:
-            raise UserError(
-                f"{endpoint} stopped answering ({answer.reason}); what it answered is kept: "
-                "start it again, then the same command"
-            )
-
     async def ask_each() -> None:
-        async with (
-            httpx.AsyncClient(headers=_headers(endpoint.token), timeout=endpoint.seconds) as client,
-            anyio.create_task_group() as group,
-        ):
+        async with Session(endpoint) as session, anyio.create_task_group() as group:
 
             async def ask_or_stop(number: int) -> None:
                 nonlocal failure
                 try:
-                    await ask_one(client, number)
+                    take(number, await session.ask(questions[number]))
+                    progress.step()
                 except UserError as error:
                     failure = failure or error
                     group.cancel_scope.cancel()
@@ -139,11 +125,42 @@ def ask_all(
             for number in range(len(questions)):
                 group.start_soon(ask_or_stop, number)
 
-    limiter = anyio.CapacityLimiter(AT_ONCE)
     anyio.run(ask_each)
     if failure:
         raise failure
     progress.close()
+
+
+class Session:
+    """A server under questions, AT_ONCE at a time; an async context manager."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        import anyio
+        import httpx
+
+        self._endpoint, self._given_up = endpoint, 0
+        self._client = httpx.AsyncClient(headers=_headers(endpoint.token), timeout=endpoint.seconds)
+        self._limiter = anyio.CapacityLimiter(AT_ONCE)
+
+    async def __aenter__(self) -> "Session":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.aclose()
+
+    async def ask(self, question: Question) -> Answer | Refusal:
+        """The model's turn; UserError where the server refuses the token or has stopped answering."""
+        async with self._limiter:
+            if self._given_up >= GIVEN_UP_IN_A_ROW:
+                raise UserError(f"{self._endpoint} stopped answering")
+            answer = await _ask(self._client, self._endpoint, question)
+        self._given_up = self._given_up + 1 if isinstance(answer, _GivenUp) else 0
+        if isinstance(answer, _GivenUp) and self._given_up >= GIVEN_UP_IN_A_ROW:
+            raise UserError(
+                f"{self._endpoint} stopped answering ({answer.reason}); what it answered is kept: "
+                "start it again, then the same command"
+            )
+        return answer
 
 
 @dataclass(frozen=True)
@@ -160,7 +177,7 @@ async def _ask(client: "httpx.AsyncClient", endpoint: Endpoint, question: Questi
         "messages": wire(question.messages),
         "max_tokens": question.max_tokens,
         "seed": question.seed,
-        "chat_template_kwargs": {"preserve_thinking": True},
+        "chat_template_kwargs": {"preserve_thinking": True, "enable_thinking": question.thinking},
     }
     if question.tools:
         body["tools"] = question.tools
