@@ -33,7 +33,7 @@ DATA :=
 REQUESTS :=
 # prompts of what the model already does well, answered anew so that it is not forgotten; blank = the profile's
 REPLAY :=
-# OpenAI-compatible server of the model in production (http://localhost:8000/v1); blank = the base in process
+# OpenAI-compatible server of the model in production (http://localhost:8000/v1), for replay and the baseline; blank = the base
 ENDPOINT :=
 # training rows by bucket, as in: penpot=300 mcp=800; blank = the profile's
 ROWS :=
@@ -117,6 +117,12 @@ MERGED :=
 CHECK_BASE :=
 # held-out rows a bucket; blank = all
 EVAL_LIMIT :=
+# serves {checkpoint} on {port} while make eval asks it: vllm serve {checkpoint} --port {port} ...; blank = in process
+SERVE_CMD :=
+# tasks that make eval really runs against your MCP servers
+LIVE := examples/live.yaml
+# your own agent does these tasks instead of our loop; docs/live.md
+AGENT_CMD :=
 # delta = production's checkpoint with the adapter in it (minutes), full = calibrated anew (hours); blank = the profile's
 QUANT :=
 # bf16 = tuned attention and shared experts stay in BF16: nothing of them lost, more bytes a token; blank = NVFP4
@@ -184,7 +190,7 @@ TRAIN_SETTINGS := $(PLACE) BACKEND LORA_RANK LORA_ALPHA LORA_DROPOUT LORA_RSLORA
 	EVAL_STEPS EARLY_STOP TRACKER RETRAIN \
 	STOP_CMD START_CMD MEMORY_LIMIT NPROC NODES NODE_RANK MASTER
 MERGE_SETTINGS := $(PLACE) BASE ADAPTER MERGED CHECK_BASE
-EVAL_SETTINGS := $(PLACE) EVAL_LIMIT HELD_OUT_SKILLS FORCE
+EVAL_SETTINGS := $(PLACE) EVAL_LIMIT HELD_OUT_SKILLS ENDPOINT SERVE_CMD LIVE MCP_CONFIG AGENT_CMD FORCE
 QUANTIZE_SETTINGS := $(PLACE) QUANT KEEP_TUNED PRODUCTION CALIBRATION_ROWS CALIBRATION_LENGTH FORCE
 DEQUANTIZE_SETTINGS := $(PLACE)
 DEPLOY_SETTINGS := $(PLACE) DEPLOY_DIR SERVER STOP_CMD START_CMD FORCE
@@ -234,7 +240,7 @@ include trainer/minigpt/lab.mk
 else
 
 ##@ The chain: each stage builds what it needs first and says when there is nothing to do
-.PHONY: all env base verify schemas sources rules replay dataset validate plan dry-run train merge eval quantize dequantize eval-nvfp4 deploy rollback deployments gguf
+.PHONY: all env base verify schemas sources rules replay dataset validate plan dry-run train merge baseline eval quantize dequantize eval-nvfp4 deploy rollback deployments gguf
 all: $(if $(TALKS),gguf,deploy) report ## everything, from nothing to the checkpoint in production's place, and a report
 
 env: $(ENV) ## install Python packages into .venv and the MCP servers into .venv-mcp; fetch what PROFILE needs
@@ -277,6 +283,9 @@ train: dataset ## train the LoRA adapter; never overwrites one of other settings
 merge: $(if $(BASE)$(ADAPTER)$(MERGED),$(ENV),train) ## merge the adapter into the base's shards
 	$(PY) -m quant.merge $(call args,$(MERGE_SETTINGS))
 
+baseline: dataset ## measure the base before anything is trained, or with ENDPOINT the model in production
+	$(PY) -m eval.suite $(call args,$(EVAL_SETTINGS)) CHECKPOINT=base
+
 eval: merge ## let the gates judge the merged checkpoint against the base on the held-out rows
 	$(PY) -m eval.suite $(call args,$(EVAL_SETTINGS)) CHECKPOINT=merged
 
@@ -304,7 +313,15 @@ gguf: merge ## the merged checkpoint as one GGUF file, for LM Studio and llama.c
 endif
 
 ##@ Looking
-.PHONY: ablation report chat inspect help settings
+.PHONY: ablation report eval-view control chat inspect help settings
+control: train ## check the whole chain with a zero adapter: it must come out as the base
+	$(PY) -m trainer.zero_adapter $(call args,$(PLACE))
+	$(MAKE) eval-nvfp4 RUN=$(RUN)-control FORCE=1
+	$(PY) -m eval.control $(call args,PROFILE MODELS_DIR) RUN=$(RUN)-control
+
+eval-view: $(ENV) ## leaf through the evaluations' samples in the browser (Inspect's viewer, on loopback)
+	$(VENV)/bin/inspect view start --host 127.0.0.1 --log-dir out/$(RUN)/eval/logs
+
 ablation: $(if $(LAB),eval,$(ENV)) ## the MiniGPT lab's adapters of every RANKS and SEEDS, compared (PROFILE=minigpt)
 	$(PY) -m trainer.minigpt.ablation $(call args,$(ABLATION_SETTINGS))
 
@@ -333,7 +350,7 @@ settings: $(ENV) ## every setting, its value and where it comes from
 # There is no docker inside: who trains where production runs stops it before and starts it after.
 IN_DOCKER := verify train merge eval quantize
 NAMED_FILES = $(MCP_CONFIG) $(SECRETS_FILE) $(SECRETS_ALLOWED) $(HOSTS_FILE) $(SKILLS_DIRS) $(AGENTS_DIRS) \
-	$(PLANS_DIRS) $(TRANSCRIPTS_DIRS) $(REQUESTS) $(REPLAY) $(BASE) $(ADAPTER)
+	$(PLANS_DIRS) $(TRANSCRIPTS_DIRS) $(REQUESTS) $(REPLAY) $(LIVE) $(BASE) $(ADAPTER)
 OUTSIDE = $(filter-out $(CURDIR)/%,$(abspath $(wildcard $(NAMED_FILES))))
 .PHONY: $(IN_DOCKER:%=docker-%)
 docker-train: ## train in NVIDIA's PyTorch image; so do docker-verify, -merge, -eval and -quantize

@@ -10,6 +10,7 @@ builds on it.
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -244,6 +245,7 @@ def write_atomically(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
+@functools.cache  # reading them takes 20 ms
 def versions() -> dict[str, str]:
     """Installed versions of the packages that shape a result, and Python's."""
     found = {"python": ".".join(map(str, sys.version_info[:3]))}

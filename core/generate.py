@@ -7,6 +7,9 @@ from typing import Any
 from core import fla_trial
 from core.progress import Progress
 
+BATCH = 40
+"""Prompts that are answered together."""
+
 
 def load_tokenizer(checkpoint: Path) -> Any:
     """The tokenizer of a local checkpoint, with its chat template."""
@@ -62,40 +65,42 @@ def generate(
     prompts: list[str],
     *,
     max_new_tokens: int,
-    batch: int = 40,
     what: str = "generate",
 ) -> list[str]:
-    """What the model writes after each prompt, end-of-turn token excluded; greedy, left-padded batches.
-
-    Prompts of like length share a batch; the answers come back in the order of the prompts.
-    """
-    import torch
-
+    """What the model writes after each prompt, as `generate_batch`; prompts of like length share a batch."""
     if not prompts:
         return []
-    tokenizer.padding_side = "left"
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     texts = [""] * len(prompts)
     progress = Progress(what, len(prompts))
-    for start in range(0, len(order), batch):
-        chosen = order[start : start + batch]
-        encoded = tokenizer(
-            [prompts[i] for i in chosen], return_tensors="pt", padding=True, add_special_tokens=False
-        ).to(model.device)
-        with torch.inference_mode():
-            output = model.generate(
-                **encoded,
-                max_new_tokens=max_new_tokens,
-                do_sample=False,
-                eos_token_id=tokenizer.eos_token_id,
-                pad_token_id=tokenizer.pad_token_id,
-            )
-        width = encoded["input_ids"].shape[1]
-        for i, ids in zip(chosen, output[:, width:], strict=True):
-            texts[i] = str(tokenizer.decode(ids)).split(str(tokenizer.eos_token))[0]
+    for start in range(0, len(order), BATCH):
+        chosen = order[start : start + BATCH]
+        answers = generate_batch(
+            model, tokenizer, [prompts[i] for i in chosen], max_new_tokens=max_new_tokens
+        )
+        for i, answer in zip(chosen, answers, strict=True):
+            texts[i] = answer
         progress.step(len(chosen))
     progress.close()
     return texts
+
+
+def generate_batch(model: Any, tokenizer: Any, prompts: list[str], *, max_new_tokens: int) -> list[str]:
+    """What the model writes after each prompt, end-of-turn token excluded; greedy, one left-padded batch."""
+    import torch
+
+    tokenizer.padding_side = "left"
+    encoded = tokenizer(prompts, return_tensors="pt", padding=True, add_special_tokens=False)
+    with torch.inference_mode():
+        output = model.generate(
+            **encoded.to(model.device),
+            max_new_tokens=max_new_tokens,
+            do_sample=False,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+    width = encoded["input_ids"].shape[1]
+    return [str(tokenizer.decode(ids)).split(str(tokenizer.eos_token))[0] for ids in output[:, width:]]
 
 
 def _class_and_config(checkpoint: Path) -> tuple[Any, Any]:

@@ -16,10 +16,10 @@ from core import config, errors
 from core.errors import UserError
 
 EXTRAS = {
-    "cpu": ("cpu", "train", "gguf", "quant", "mcp", "secrets", "lab", "mlx", "dev"),
-    "cuda": ("cuda", "unsloth", "train", "gguf", "quant", "mcp", "secrets", "dev"),
-    "image": ("cuda", "unsloth", "train", "gguf", "quant", "mcp", "secrets", "dev"),
-    "apple": ("cpu", "mcp", "secrets", "train", "gguf", "mlx", "dev"),
+    "cpu": ("cpu", "train", "gguf", "quant", "eval", "mcp", "secrets", "lab", "mlx", "dev"),
+    "cuda": ("cuda", "unsloth", "train", "gguf", "quant", "eval", "mcp", "secrets", "dev"),
+    "image": ("cuda", "unsloth", "train", "gguf", "quant", "eval", "mcp", "secrets", "dev"),
+    "apple": ("cpu", "mcp", "secrets", "train", "gguf", "eval", "mlx", "dev"),
 }
 """`image` is docker/train.Dockerfile's, which brings its own torch."""
 MLX_GLIBC = (2, 35)

@@ -5,7 +5,7 @@ the dark (page.css).
 """
 
 import html
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,24 @@ def document(title: str, style: str, *body: str) -> str:
 
 
 def section(title: str, *content: str) -> Markup:
-    """A titled part of a page."""
-    return tag("section", tag("h2", title), *content)
+    """A titled part of a page, to which `contents` leads."""
+    return tag("section", tag("h2", title), *content, id=_anchor(title))
+
+
+def contents(titles: Iterable[str]) -> Markup:
+    """Links to the sections of these titles, on the same page."""
+    return tag(
+        "nav", *(tag("a", title, href=f"#{_anchor(title)}") for title in titles), aria_label="contents"
+    )
+
+
+def _anchor(title: str) -> str:
+    return "-".join(title.lower().replace(",", "").split())
+
+
+def details(summary: Sequence[str], *content: str, opened: bool = False) -> Markup:
+    """Content to unfold below a line, by mouse or keyboard."""
+    return tag("details", tag("summary", *summary), *content, **({"open": ""} if opened else {}))
 
 
 def table(header: list[str], rows: list[Markup]) -> Markup:

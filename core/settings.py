@@ -174,6 +174,11 @@ class MergeSettings(RunSettings):
 class EvalSettings(RunSettings):
     eval_limit: int = setting(0)
     held_out_skills: tuple[str, ...] = setting(profile="held_out_skills")
+    endpoint: str = setting("")
+    serve_cmd: str = setting("")
+    live: Path = setting(Path("examples/live.yaml"), recorded=False)
+    mcp_config: Path = setting(recorded=False)
+    agent_cmd: str = setting("")
     force: bool = setting(False, recorded=False)
     checkpoint: str = setting("merged", recorded=False)
 

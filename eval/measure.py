@@ -1,147 +1,126 @@
-"""What one checkpoint does on the held-out rows: three measurements, one artefact."""
+"""What one checkpoint does on the held-out rows: its answers and its losses, an artefact each.
 
-import functools
+They stand apart because they are taken of different things: answers of a server where there is one, losses
+of the weights. `out/<RUN>/eval/<name>` has the answers, `out/<RUN>/eval/<name>-loss` the losses.
+"""
+
+import contextlib
 import hashlib
 import json
+import shutil
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from core import artifacts, chat, config, generate
+import anyio
+
+from core import artifacts, chat, endpoint
 from core.artifacts import Draft
-from core.chat import Row
-from core.render import prompt_text
+from core.chat import Message, Row
+from core.endpoint import Endpoint
+from core.errors import UserError
+from core.profile import Data
 from core.settings import EvalSettings
-from eval import rollout, stats
-from eval.gates import formality, loss, skills, tool_calls
-from eval.stats import Statistic
+from eval import outcomes, row_cases
+from eval.cases import Case, Found
+from eval.gates import loss, near_miss, skills
+from eval.inspecting import run as harness
+from eval.live import cases as live_cases
+from eval.live import tasks as live_tasks
+from eval.live.tasks import Task
+from eval.live.world import world
+from eval.models.local import LocalModel
+from eval.models.served import ServedModel
+from eval.models.serving import started
+from eval.models.weights import Weights
+from eval.outcomes import Sample
 
-KINDS = ("loss", "tool_calls", "skills", "rules", "formality")
-SKILLS, REPLAY, FORMAL, GENERAL = "skills", "replay", "formal", "general"
-ROWS = {
-    "mcp_calls": ("mcp_calls", "mcp", "penpot"),
-    "synonyms": ("synonyms",),
-    "delegation": ("delegation",),
-    SKILLS: ("skills", "adherence"),
-    "no_tool": ("no_tool", "negatives"),
-    "recovery": ("recovery", "errors"),
-    REPLAY: ("replay",),
-    FORMAL: ("formal",),
-    GENERAL: ("general",),
-}
-"""The rows of a table, and the dataset's buckets that count there."""
-TRAINED = "trained"
-"""The row of all buckets together but REPLAY and GENERAL, which are of what the base knew."""
-HELD_OUT_SKILL = "held_out_skill"
-"""The row of the skills that training never showed."""
-KNOWN = (*ROWS[REPLAY], *ROWS[GENERAL])
 SAMPLES = "samples.jsonl"
+LOGS, CACHE = "logs", ".answers"
+"""Beside the evaluations: Inspect's logs of each, and the answers of one that was interrupted."""
+TURN = ("tool_calls", "thinking_off", "formality")
+"""Kinds of samples that are one turn of the model's."""
 
-Sample = dict[str, Any]
-"""One row and one measurement of it: `kind`, `id`, `bucket`, `skill`, and what was found."""
-Measured = dict[str, dict[str, Statistic]]
-"""The statistics of one checkpoint by kind and row."""
+
+def answers_dir(out_dir: Path, name: str) -> Path:
+    """The artefact of a checkpoint's answers."""
+    return out_dir / "eval" / name
 
 
-def measure(name: str, checkpoint: Path, target: str, settings: EvalSettings) -> dict[str, Any]:
-    """The manifest of the evaluation of `checkpoint`, made anew only where an input changed.
+def losses_dir(out_dir: Path, name: str) -> Path:
+    """The artefact of a checkpoint's losses."""
+    return out_dir / "eval" / f"{name}-loss"
 
-    The artefact is `out/<RUN>/eval/<name>`; `target` is make's name for the stage that makes the checkpoint.
-    Raises UserError on what is missing, and on broken rules before any weight is loaded.
+
+def samples(out_dir: Path, name: str) -> list[Sample]:
+    """All samples of a checkpoint: of its losses where they are measured, and of its answers."""
+    files = (losses_dir(out_dir, name) / SAMPLES, answers_dir(out_dir, name) / SAMPLES)
+    lines = [line for file in files if file.exists() for line in file.read_bytes().splitlines()]
+    return [json.loads(line) for line in lines]
+
+
+def losses(name: str, checkpoint: Path, target: str, weights: Weights, settings: EvalSettings) -> None:
+    """Measure the losses of `checkpoint` on the held-out rows, where they are not known.
+
+    `target` is make's name for the stage that makes the checkpoint. Raises UserError on what is missing.
     """
-    path, dataset_dir = settings.out_dir / "eval" / name, settings.data_dir / "dataset"
-    made = artifacts.require(checkpoint, target)
-    dataset = artifacts.require(dataset_dir, "dataset")
-    rows = limited(chat.read_rows(dataset_dir / "eval.jsonl"), settings.eval_limit)
-    inputs = {
-        "checkpoint": artifacts.as_input(checkpoint, made),
-        "dataset": artifacts.as_input(dataset_dir, dataset),
-        "rules": rules_input(rows),
+    rows, inputs = _inputs(checkpoint, target, settings)
+    recorded = {"EVAL_LIMIT": settings.eval_limit}
+    with _unless_known(losses_dir(settings.out_dir, name), recorded, inputs, settings) as draft:
+        if draft is None:
+            return
+        found = loss.measure(rows, weights.model, weights.tokenizer, what=f"eval: {name} losses")
+        _write(
+            draft, [_sample("loss", row, loss=one) for row, one in zip(rows, found, strict=True)], settings
+        )
+
+
+def answers(name: str, checkpoint: Path, target: str, weights: Weights, settings: EvalSettings) -> None:
+    """Let `checkpoint` answer the held-out rows and do the live tasks, where that is not known.
+
+    The base's answers come from ENDPOINT where it is set, any other's from the server that SERVE_CMD starts;
+    else from `weights`. Raises UserError on what is missing, and on broken rules or tasks before any weight
+    is loaded.
+    """
+    rows, inputs = _inputs(checkpoint, target, settings)
+    tasks = _live(settings)
+    inputs["rules"] = rules_input(rows)
+    if tasks:
+        for what, file in (("live", settings.live), ("servers", settings.mcp_config)):
+            inputs[what] = {"path": str(file), "sha256": artifacts.file_sha256(file)}
+    asked = settings.endpoint if name == "base" else settings.serve_cmd
+    recorded = {
+        "EVAL_LIMIT": settings.eval_limit,
+        "HELD_OUT_SKILLS": list(settings.held_out_skills),
+        "ENDPOINT" if name == "base" else "SERVE_CMD": asked,
+        "AGENT_CMD": settings.agent_cmd,
     }
-    recorded = config.recorded(settings)
-    if not artifacts.differences(artifacts.read_manifest(path), recorded, inputs):
-        print(f"eval: up to date ({path})")
-        return artifacts.require(path, "eval")
-    with artifacts.create(
-        path,
-        kind="evaluation",
-        profile=settings.profile.name,
-        run=settings.run,
-        settings=recorded,
-        inputs=inputs,
-    ) as draft:
-        tokenizer = generate.load_tokenizer(checkpoint)
-        model = generate.load_model(checkpoint, settings.profile.train.dtype)
-        run(rows, model, tokenizer, draft, f"eval: {name}", settings)
-    return artifacts.require(path, "eval")
+    with _unless_known(answers_dir(settings.out_dir, name), recorded, inputs, settings) as draft:
+        if draft is None:
+            return
+        row_cases.of(rows)  # broken rules are said before a server is started
+        with contextlib.ExitStack() as stack:
+            server = None
+            if asked and name == "base":
+                server = endpoint.connect(asked)
+            elif asked:
+                log, minutes = settings.out_dir / "eval" / "serve.log", settings.profile.health.minutes
+                server = stack.enter_context(started(asked, checkpoint, log, minutes))
+            _answer(name, rows, tasks, server or weights, inputs["checkpoint"]["sha256"], draft, settings)
 
 
-def run(
-    rows: Sequence[Row], model: Any, tokenizer: Any, draft: Draft, what: str, settings: EvalSettings
-) -> None:
-    """Take the measurements of `rows`; write the samples to the draft, and its counts."""
-    assert settings.profile.data is not None  # its rows were made from it
-    answer_tokens = settings.profile.data.answer_tokens
-    answer = functools.partial(generate.generate, model, tokenizer, max_new_tokens=answer_tokens)
-    whole = [row for row in rows if row.bucket in ROWS[SKILLS]]
-    spoken = [row for row in rows if row.bucket in ROWS[FORMAL]]
-    single = [row for row in rows if row.bucket not in (*ROWS[SKILLS], *ROWS[FORMAL], *ROWS[GENERAL])]
-    seconds: dict[str, float] = {}
-    with _timed(seconds, "loss"):
-        losses = loss.measure(rows, model, tokenizer, what=f"{what} losses")
-    with _timed(seconds, "tool_calls"):
-        prompts = [prompt_text(tool_calls.history(row), row.tools, tokenizer) for row in single]
-        answers = answer(prompts, what=f"{what} answers")
-        calls = [tool_calls.score(row, text) for row, text in zip(single, answers, strict=True)]
-    with _timed(seconds, "skills"):
-        traces = rollout.run(whole, tokenizer, functools.partial(answer, what=f"{what} skills"))
-        followed = [skills.score(row, trace) for row, trace in zip(whole, traces, strict=True)]
-    with _timed(seconds, "formality"):
-        prompts = [prompt_text(row.messages[:-1], row.tools, tokenizer) for row in spoken]
-        said = answer(prompts, what=f"{what} answers")
-
-    samples = [_sample("loss", row, loss=one) for row, one in zip(rows, losses, strict=True)]
-    for row, text, score in zip(single, answers, calls, strict=True):
-        samples.append(_sample("tool_calls", row, answer=text, **asdict(score)))
-    for row, text in zip(spoken, said, strict=True):
-        samples.append(_sample("formality", row, answer=text, **asdict(formality.score(text))))
-    for row, trace, score in zip(whole, traces, followed, strict=True):
-        samples.append(_sample("skills", row, trace=trace, **asdict(score)))
-    with (draft.path / SAMPLES).open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(sample, ensure_ascii=False) + "\n" for sample in samples)
-    rules = skills.by_rule(zip(whole, followed, strict=True))
-    draft.counts = counts(samples, settings.held_out_skills) | {
-        "rules": {rule: asdict(one) for rule, one in rules.items()},
-        "seconds": seconds,
-    }
-
-
-def counts(samples: Sequence[Sample], held_out: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Losses and rates by kind and row, as JSON; the same in any order of samples."""
-
-    def found(kind: str, value: str) -> dict[str, list[Any]]:
-        own = [one for one in samples if one["kind"] == kind]
-        return {row: [one[value] for one in own if one["bucket"] in ROWS[row]] for row in ROWS}
-
-    trained = [one["loss"] for one in samples if one["kind"] == "loss" and one["bucket"] not in KNOWN]
-    unseen = [one["right"] for one in samples if one["kind"] == "skills" and one["skill"] in held_out]
-    losses = {TRAINED: trained} | found("loss", "loss")
-    return {
-        "loss": {row: asdict(stats.mean_loss(own)) for row, own in losses.items() if own},
-        "tool_calls": _rates(found("tool_calls", "right")),
-        "skills": _rates(found("skills", "right") | {HELD_OUT_SKILL: unseen}),
-        "formality": _rates(found("formality", "right")),
-    }
-
-
-def statistics(manifest: Mapping[str, Any]) -> Measured:
-    """What an evaluation's manifest says, by kind and row."""
-    counted = manifest["counts"]
-    return {kind: {row: stats.from_json(one) for row, one in counted.get(kind, {}).items()} for kind in KINDS}
+def rules_input(rows: Iterable[Row]) -> dict[str, str]:
+    """The rules that the skills' rows are judged by, read and checked; rows of one skill share a file."""
+    files = {}
+    for row in rows:
+        judged = row.bucket in outcomes.ROWS[outcomes.SKILLS] or near_miss.is_near_miss(row)
+        if judged and row.source not in files:
+            skills.rules_of(row)
+            files[row.source] = artifacts.file_sha256(skills.rules_file(row))
+    whole = json.dumps(files, sort_keys=True).encode()
+    return {"path": " ".join(sorted(files)), "sha256": hashlib.sha256(whole).hexdigest()}
 
 
 def limited(rows: Iterable[Row], limit: int) -> list[Row]:
@@ -154,27 +133,111 @@ def limited(rows: Iterable[Row], limit: int) -> list[Row]:
     return kept
 
 
-def rules_input(rows: Iterable[Row]) -> dict[str, str]:
-    """The rules that the skills' rows are judged by, read and checked; rows of one skill share a file."""
-    files = {}
-    for row in rows:
-        if row.bucket in ROWS[SKILLS] and row.source not in files:
-            skills.rules_of(row)
-            files[row.source] = artifacts.file_sha256(skills.rules_file(row))
-    whole = json.dumps(files, sort_keys=True).encode()
-    return {"path": " ".join(sorted(files)), "sha256": hashlib.sha256(whole).hexdigest()}
+def _inputs(
+    checkpoint: Path, target: str, settings: EvalSettings
+) -> tuple[list[Row], dict[str, dict[str, str]]]:
+    path = settings.data_dir / "dataset"
+    inputs = {
+        "checkpoint": artifacts.as_input(checkpoint, artifacts.require(checkpoint, target)),
+        "dataset": artifacts.as_input(path, artifacts.require(path, "dataset")),
+    }
+    return limited(chat.read_rows(path / "eval.jsonl"), settings.eval_limit), inputs
+
+
+def _live(settings: EvalSettings) -> list[Task]:
+    """The tasks of LIVE; none where the profile has no such gate."""
+    if "live" not in settings.profile.gates:
+        return []
+    rows = chat.read_rows(settings.data_dir / "dataset" / "eval.jsonl")
+    tasks, skipped = live_tasks.load(settings.live, settings.mcp_config, rows)
+    print(*(f"eval: {line}" for line in skipped), sep="\n", end="\n" if skipped else "")
+    return tasks + (live_tasks.for_agents(tasks, settings.mcp_config, rows) if settings.agent_cmd else [])
+
+
+@contextlib.contextmanager
+def _unless_known(
+    path: Path, recorded: dict[str, Any], inputs: dict[str, dict[str, str]], settings: EvalSettings
+) -> Iterator[Draft | None]:
+    """A draft of the artefact, or None, saying so, where it is there already."""
+    if not artifacts.differences(artifacts.read_manifest(path), recorded, inputs):
+        print(f"eval: up to date ({path})")
+        yield None
+        return
+    with artifacts.create(
+        path,
+        kind="evaluation",
+        profile=settings.profile.name,
+        run=settings.run,
+        settings=recorded,
+        inputs=inputs,
+    ) as draft:
+        yield draft
+
+
+def _answer(
+    name: str,
+    rows: Sequence[Row],
+    tasks: Sequence[Task],
+    asked: Weights | Endpoint,
+    digest: str,
+    draft: Draft,
+    settings: EvalSettings,
+) -> None:
+    """Let the model of `asked` act in every case; write the samples, and who answered."""
+    data = settings.profile.data
+    assert data is not None  # its rows were made from it
+    shown = data.tools_shown if isinstance(data, Data) else 0
+    command, start = settings.agent_cmd, time.monotonic()
+    if command and isinstance(asked, Weights):
+        raise UserError(
+            "AGENT_CMD needs a served model: set ENDPOINT for the base, SERVE_CMD for the other checkpoints"
+        )
+    beside = draft.path.parent
+    log_dir, cache_dir = beside / LOGS / name, beside / CACHE
+    shutil.rmtree(log_dir, ignore_errors=True)
+
+    async def act() -> list[harness.Result]:
+        async with contextlib.AsyncExitStack() as stack:
+            if isinstance(asked, Weights):
+                model, server = LocalModel(asked), None
+            else:
+                model, server = await stack.enter_async_context(ServedModel(asked)), asked
+            draft.backend = {"name": model.name, "parser": model.parser}
+            cases = row_cases.of(rows)
+            if tasks:
+                here = world(settings.mcp_config, tasks, shown, for_agent=bool(command))
+                cases += live_cases.of(tasks, await stack.enter_async_context(here), command, server)
+            return await harness.run(
+                cases,
+                model,
+                checkpoint=digest,
+                max_tokens=data.answer_tokens,
+                log_dir=log_dir,
+                cache_dir=cache_dir,
+                what=f"eval: {name} answers",
+            )
+
+    found = anyio.run(act)
+    _write(draft, [as_sample(*one) for one in found], settings)
+    draft.counts |= {
+        "judged_by": draft.backend["parser"],
+        "model": draft.backend["name"],
+        "seconds": {"answers": round(time.monotonic() - start, 1)},
+    }
+    shutil.rmtree(cache_dir, ignore_errors=True)
+
+
+def as_sample(case: Case, trace: list[Message], found: Found) -> Sample:
+    """What is kept of a case."""
+    acted = {"message": trace[0]} if case.kind in TURN else {"trace": trace}
+    return {"kind": case.kind, "id": case.id, "bucket": case.bucket, "skill": case.skill, **acted, **found}
 
 
 def _sample(kind: str, row: Row, **found: Any) -> Sample:
     return {"kind": kind, "id": row.id, "bucket": row.bucket, "skill": row.skill, **found}
 
 
-def _rates(found: Mapping[str, Sequence[bool]]) -> dict[str, Any]:
-    return {row: asdict(stats.rate(sum(own), len(own))) for row, own in found.items() if own}
-
-
-@contextmanager
-def _timed(seconds: dict[str, float], kind: str) -> Iterator[None]:
-    start = time.monotonic()
-    yield
-    seconds[kind] = round(time.monotonic() - start, 1)
+def _write(draft: Draft, found: Sequence[Sample], settings: EvalSettings) -> None:
+    with (draft.path / SAMPLES).open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(sample, ensure_ascii=False) + "\n" for sample in found)
+    draft.counts = outcomes.counts(outcomes.outcomes(found, settings.held_out_skills))

@@ -1,10 +1,11 @@
 """`make eval`: base and one checkpoint of the run on the same held-out rows, and the verdict of the gates.
 
-Exit code 1 where the verdict is no pass and FORCE is blank.
+Exit code 1 where the verdict is no pass and FORCE is blank. `make baseline` (CHECKPOINT=base) measures the
+base alone, before anything is trained; with ENDPOINT it is the model in production that answers.
 """
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,23 @@ from core.errors import UserError
 from core.settings import EvalSettings
 from core.verdicts import Verdict
 from eval import measure, report, table
+from eval.models.weights import Weights
+from eval.outcomes import Outcomes, outcomes
 from eval.verdict import judge
 
-CHECKPOINTS = ("merged", "nvfp4")
+BASE = "base"
+CHECKPOINTS = (BASE, "merged", "nvfp4")
+SAME_ROWS = ("EVAL_LIMIT", "HELD_OUT_SKILLS")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A checkpoint, what is run in its place in this process, and make's names for what makes them."""
+
+    checkpoint: Path
+    target: str
+    weights: Path
+    weights_target: str
 
 
 def main(words: list[str]) -> int:
@@ -23,19 +38,26 @@ def main(words: list[str]) -> int:
     settings = config.parse(EvalSettings, words)
     name, profile = settings.checkpoint, settings.profile
     if name not in CHECKPOINTS:
-        raise UserError(f"CHECKPOINT={name}: expected {' or '.join(CHECKPOINTS)}")
+        raise UserError(f"CHECKPOINT={name}: expected {', '.join(CHECKPOINTS)}")
     if not profile.gates:
         raise UserError(f"PROFILE={profile.name} has no eval stage (gates is empty in its profile)")
-    judged_dir, measured_dir, target = _checkpoint(settings)
-    manifests = {"base": measure.measure("base", settings.base_dir, "base", settings)}
-    if name == "nvfp4":
-        manifests |= _merged_on_the_same_rows(settings, manifests["base"])
-    manifests[name] = measure.measure(name, measured_dir, target, settings)
+    base = Measured(settings.base_dir, "base", settings.base_dir, "base")
+    if name == BASE:
+        # What ENDPOINT serves fills the memory that the base's weights would take.
+        _measure(BASE, base, settings, losses=not settings.endpoint)
+        print("", *table.measured(_outcomes(BASE, settings)), sep="\n")
+        return errors.DONE
+    measured = _checkpoint(settings)
+    _measure(BASE, base, settings)
+    _measure(name, measured, settings)
+    names = [BASE, *(["merged"] if name == "nvfp4" and _merged_on_the_same_rows(settings) else []), name]
 
-    judged = judge(profile.gates, {one: measure.statistics(m) for one, m in manifests.items()})
-    _write(judged, judged_dir, manifests, settings)
-    print("", *table.rows(judged, list(manifests)), "", *table.gates(judged), sep="\n")
-    print(*table.kept(judged, "merged", "nvfp4"), sep="\n")
+    judged = judge(profile.gates, {one: _outcomes(one, settings) for one in names})
+    _write(judged, measured.checkpoint, names, settings)
+    counts = {one: _counts(one, settings) for one in names}
+    for part in (table.rows(judged, names), table.gates(judged), table.faults(counts), table.rules(judged)):
+        print("", *part, sep="\n")
+    print(*table.kept(judged), sep="\n")
     verdict = Verdict({gate: found["verdict"] for gate, found in judged["gates"].items()})
     forced = not verdict.passes and settings.force
     print(f"eval: {name} against base: {verdict}{', FORCE=1' if forced else ''}")
@@ -43,45 +65,66 @@ def main(words: list[str]) -> int:
     return errors.DONE if verdict.passes or settings.force else errors.NEGATIVE
 
 
-def _checkpoint(settings: EvalSettings) -> tuple[Path, Path, str]:
-    """The checkpoint that is judged, the one that is run in its place, and the latter's stage.
+def _measure(name: str, one: Measured, settings: EvalSettings, *, losses: bool = True) -> None:
+    weights = Weights(one.weights, settings.profile.train.dtype)
+    if settings.serve_cmd and name != BASE:
+        measure.answers(name, one.checkpoint, one.target, weights, settings)
+    else:
+        measure.answers(name, one.weights, one.weights_target, weights, settings)
+    if losses:
+        measure.losses(name, one.weights, one.weights_target, weights, settings)
 
-    What runs for nvfp4 is its dequantised copy; UserError where that is of another checkpoint.
+
+def _checkpoint(settings: EvalSettings) -> Measured:
+    """What is judged; for nvfp4 what runs in this process is its dequantised copy.
+
+    UserError where that is of another checkpoint.
     """
     if settings.checkpoint == "merged":
-        return settings.merged_dir, settings.merged_dir, "merge"
+        return Measured(settings.merged_dir, "merge", settings.merged_dir, "merge")
     judged, copy = settings.nvfp4_dir, settings.dequantized_dir
     today = artifacts.digest(artifacts.require(judged, "quantize"))
     source = artifacts.require(copy, "dequantize")["inputs"].get("nvfp4", {}).get("sha256")
     if source != today:
         raise UserError(f"{copy} is of another checkpoint than {judged} is today: make dequantize")
-    return judged, copy, "dequantize"
+    return Measured(judged, "quantize", copy, "dequantize")
 
 
-def _merged_on_the_same_rows(settings: EvalSettings, base: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The merged checkpoint's evaluation, if it is of the rows that `base` was measured on."""
-    merged = artifacts.read_manifest(settings.out_dir / "eval" / "merged")
-    if merged is None:
-        return {}
-    same = merged["inputs"] | {"checkpoint": base["inputs"]["checkpoint"]}
-    return {} if artifacts.differences(base, merged["settings"], same) else {"merged": merged}
+def _counts(name: str, settings: EvalSettings) -> dict[str, Any]:
+    return artifacts.require(measure.answers_dir(settings.out_dir, name), "eval")["counts"]
 
 
-def _write(
-    judged: dict[str, Any], checkpoint: Path, manifests: dict[str, dict[str, Any]], settings: EvalSettings
-) -> None:
+def _outcomes(name: str, settings: EvalSettings) -> Outcomes:
+    return outcomes(measure.samples(settings.out_dir, name), settings.held_out_skills)
+
+
+def _merged_on_the_same_rows(settings: EvalSettings) -> bool:
+    """Whether the merged checkpoint was measured on the rows that the base was measured on."""
+    base, merged = (
+        artifacts.read_manifest(measure.answers_dir(settings.out_dir, one)) for one in (BASE, "merged")
+    )
+    if base is None or merged is None:
+        return False
+    rows = [
+        ([one["settings"][key] for key in SAME_ROWS], one["inputs"]["dataset"]["sha256"])
+        for one in (base, merged)
+    ]
+    return rows[0] == rows[1]
+
+
+def _write(judged: dict[str, Any], checkpoint: Path, names: list[str], settings: EvalSettings) -> None:
     """Write the verdict where quantize, deploy and report look for it; not where it stands already."""
     name = settings.checkpoint
     path = verdicts.directory(settings.out_dir, name)
-    evaluated = {one: artifacts.as_input(settings.out_dir / "eval" / one, m) for one, m in manifests.items()}
-    inputs = {
-        "baseline": evaluated.pop("base"),
-        "measured": evaluated.pop(name),
-        "checkpoint": artifacts.as_input(checkpoint, artifacts.require(checkpoint, "all")),
-        **evaluated,
-    }
+    roles = {"base": "baseline", name: "measured"}
+    inputs = {"checkpoint": artifacts.as_input(checkpoint, artifacts.require(checkpoint, "all"))}
+    for one in names:
+        role = roles.get(one, one)
+        for suffix, place in (("", measure.answers_dir), ("-loss", measure.losses_dir)):
+            directory = place(settings.out_dir, one)
+            inputs[role + suffix] = artifacts.as_input(directory, artifacts.require(directory, "eval"))
     gates = {gate: asdict(one) for gate, one in settings.profile.gates.items()}
-    recorded = config.recorded(settings) | {"gates": gates}
+    recorded = {"HELD_OUT_SKILLS": list(settings.held_out_skills), "gates": gates}
     if not artifacts.differences(artifacts.read_manifest(path), recorded, inputs):
         return
     with artifacts.create(

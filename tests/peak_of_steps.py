@@ -9,6 +9,7 @@ from core import artifacts, config, shards
 from core.settings import TrainSettings
 from trainer import backends
 from trainer.job import Job
+from trainer.learning import order
 from trainer.learning.samples import Sample
 from trainer.planning import memory, plan
 
@@ -22,9 +23,11 @@ def main() -> None:
     settings = config.parse(TrainSettings, [*words, f"BATCH_SIZE={batch}", f"MAX_LENGTH={length}"])
     tensors = shards.read_checkpoint(settings.base_dir)
     planned = plan.of(settings, tensors)
+    most = memory.AT_ONCE["cpu"]
     job = Job(
-        settings=settings, plan=planned, out=scratch, states=scratch / "states", batch=batch, accumulate=1
-    )
+        settings=settings, plan=planned, out=scratch, states=scratch / "states", batch=batch, accumulate=1,
+        tokens=most,
+    )  # fmt: skip
     backend = backends.module("plain")
     model, tokenizer = backend.load(job)
     rng = random.Random(100)
@@ -37,7 +40,7 @@ def main() -> None:
         tensors,
         memory.read_config(settings.base_dir),
         planned,
-        tokens=batch * length,
+        tokens=order.tokens_at_once(length, batch, most),
         place="cpu",
     )
     print(json.dumps({"predicted_mb": said.peak >> 20, "measured_mb": artifacts.peak_mb()}))

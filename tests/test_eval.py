@@ -1,6 +1,5 @@
-"""Evaluation: gates that see what they should and nothing else, and the stage that runs them."""
+"""`make eval`: what is measured, of which bytes the verdict is, and what is not done twice."""
 
-import json
 import random
 import shutil
 import subprocess
@@ -11,31 +10,11 @@ from typing import Any
 
 import pytest
 
-from core import artifacts, chat, generate, verdicts
-from core.chat import Row
-from core.render import IGNORE, Rendered, render
+from core import artifacts, chat, verdicts
 from eval import measure
-from eval.gates import loss, tool_calls
-
-TOOL = chat.tool(
-    "mcp__git__git_log",
-    "Shows commits",
-    {
-        "properties": {"repo_path": {"type": "string"}, "max_count": {"type": "integer"}},
-        "required": ["repo_path"],
-        "type": "object",
-    },
-)
-GOLD = chat.call("mcp__git__git_log", {"repo_path": "web/api", "max_count": 3}, think="Use it.")
-CALL = "<tool_call>\n<function=mcp__git__git_log>\n{}</function>\n</tool_call>"
-PATH = "<parameter=repo_path>\nweb/api\n</parameter>\n"
-COUNT = "<parameter=max_count>\n3\n</parameter>\n"
-
-
-def row(messages: list[chat.Message], train_turns: list[int] | None = None) -> Row:
-    return Row(
-        id="r", bucket="b", group="g", split="eval", messages=messages, tools=[TOOL], train_turns=train_turns
-    )
+from eval.outcomes import counts, outcomes
+from tests.model_server import echo, serve
+from tests.test_tool_calls_gate import GOLD, row
 
 
 def test_a_limit_takes_the_same_rows_in_any_order():
@@ -45,119 +24,22 @@ def test_a_limit_takes_the_same_rows_in_any_order():
     assert len(measure.limited(rows, 0)) == 30
 
 
-# ---- tool calls --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("answer", "explanation"),
-    [
-        ("Use it.\n</think>\n\n" + CALL.format(PATH + COUNT), ""),
-        ("Use it.\n</think>\n\n" + CALL.format(COUNT + PATH), ""),
-        ("Use it.\n</think>\n\n" + CALL.format(PATH), "wrong values"),
-        ("Use it.\n</think>\n\n" + CALL.format(PATH + COUNT.replace("3", "4")), "wrong values"),
-        ("Use it.\n</think>\n\n" + CALL.format(PATH + COUNT.replace("3", "three")), "invalid"),
-        ("Use it.\n</think>\n\n" + CALL.format(COUNT), "invalid"),
-        ("Use it.\n</think>\n\n" + CALL.format(PATH + COUNT).replace("log", "show"), "wrong tool"),
-        ("Use it.\n</think>\n\n" + 2 * CALL.format(PATH + COUNT), "2 calls"),
-        ("Use it.\n</think>\n\nHecho.", "0 calls"),
-        ("I keep thinking", "0 calls"),
-    ],
-)
-def test_a_due_call_is_right_only_in_every_part(answer, explanation):
-    score = tool_calls.score(row([chat.user("x"), GOLD]), answer)
-    assert score.right == (explanation == "")
-    assert explanation in score.explanation
-
-
-def test_calls_of_one_turn_are_right_in_any_order_and_only_all_of_them():
-    log = GOLD["tool_calls"][0]["function"]
-    other = {"name": log["name"], "arguments": {**log["arguments"], "max_count": 7}}
-    both = GOLD | {"tool_calls": [{"type": "function", "function": one} for one in (log, other)]}
-    due = row([chat.user("x"), both])
-    first, second = (CALL.format(PATH + COUNT.replace("3", n)) for n in ("3", "7"))
-    assert tool_calls.score(due, "t\n</think>\n\n" + first + second).right
-    assert tool_calls.score(due, "t\n</think>\n\n" + second + first).right
-    assert "wrong values" in tool_calls.score(due, "t\n</think>\n\n" + first + first).explanation
-    assert "1 calls where 2 are due" in tool_calls.score(due, "t\n</think>\n\n" + first).explanation
-
-
-def test_where_no_call_is_due_text_is_right_a_call_and_silence_are_wrong():
-    example = row([chat.user("gracias"), chat.say("De nada.", think="t")])
-    assert tool_calls.score(example, "t\n</think>\n\nNo hay de qué.").right
-    assert "no call is due" in tool_calls.score(example, "t\n</think>\n\n" + CALL.format(PATH)).explanation
-    assert "dead turn" in tool_calls.score(example, "thinking and thinking").explanation
-
-
-def test_the_model_sees_the_history_up_to_the_turn_to_judge():
-    wrong = chat.call("mcp__git__git_log", {}, think="t")
-    report = chat.say("Ha fallado.", think="t")
-    closed = [chat.user("x"), GOLD, chat.result("ok"), chat.say("Listo.", think="t")]
-    assert tool_calls.target(row(closed)) == 1
-    mended = [chat.user("x"), wrong, chat.result("error"), GOLD, chat.result("ok")]
-    assert tool_calls.target(row(mended, [1])) == 3
-    failed = row([chat.user("x"), GOLD, chat.result("error"), report], [0, 1])
-    assert tool_calls.history(failed) == failed.messages[:3]
-    assert tool_calls.score(failed, "t\n</think>\n\nNo se pudo.").right
-    assert not tool_calls.score(failed, "t\n</think>\n\n" + CALL.format(PATH + COUNT)).right
-
-
-# ---- loss --------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def model(base_dir: Path) -> Any:
-    return generate.load_model(base_dir, "float32")
-
-
-def conversations() -> list[Row]:
-    """Rows of many lengths: one turn or several, one sample or two, some turns without loss."""
-    made = []
-    for number in range(9):
-        said = chat.say("Listo: " + "uno dos " * number, think="Tool done.")
-        messages = [chat.user("commits de web/api " * (number + 1)), GOLD, chat.result("ok"), said]
-        if number % 3 == 0:
-            messages += [chat.user("gracias"), chat.say("De nada.", think="t")]
-        trained = [1] if number % 3 == 1 else None
-        made.append(replace(row(messages, trained), id=f"r{number}"))
-    return made
-
-
-def test_the_loss_of_a_row_is_the_model_s_own_on_that_row_alone(model, tokenizer):
-    import torch
-
-    rows = conversations()
-    for one, found in zip(rows, loss.measure(rows, model, tokenizer), strict=True):
-        total = count = 0.0
-        for sample in render(one, tokenizer):
-            ids, labels = torch.tensor([sample.input_ids]), torch.tensor([sample.labels])
-            with torch.inference_mode():
-                own = sum(label != IGNORE for label in sample.labels[1:])
-                total += own * float(model(input_ids=ids, labels=labels).loss)
-            count += own
-        assert found == pytest.approx(total / count, abs=1e-4)
-
-
-def test_labels_a_place_off_are_another_loss(model, tokenizer):
-    samples = [sample for one in conversations() for sample in render(one, tokenizer)]
-    shifted = [Rendered(s.input_ids, [*s.labels[1:], IGNORE]) for s in samples]
-    right, wrong = (loss.token_losses(model, some, tokenizer.pad_token_id) for some in (samples, shifted))
-    assert len(right) == len(wrong)
-    assert sum(wrong) > 1.5 * sum(right)
-
-
-def test_losses_go_with_their_rows_in_any_order_and_company(model, tokenizer, monkeypatch):
-    rows = conversations()
-    found = loss.measure(rows, model, tokenizer)
-    order = random.Random(100).sample(range(len(rows)), len(rows))
-    assert loss.measure([rows[i] for i in order], model, tokenizer) == [found[i] for i in order]
-    monkeypatch.setattr(loss, "BATCH_TOKENS", 1)
-    monkeypatch.setattr(loss, "HEAD_TOKENS", 3)
-    assert loss.measure(rows, model, tokenizer) == pytest.approx(found, abs=1e-4)
-
-
-# ---- the stage ---------------------------------------------------------------------------------
-
-WORDS = ("PROFILE=mini", "RUN=mini", "MODELS_DIR=models")
+LIVE = "two-live-tasks.yaml"
+TASKS = """
+- id: crear rama
+  server: git
+  tools: [git_create_branch]
+  setup: git init -q -b main web && git -C web -c user.name=x -c user.email=x commit -q --allow-empty -m x
+  request: Crea la rama «nueva» en «web» a partir de «main»
+  check: git -C web rev-parse -q --verify nueva
+- id: preparar
+  server: git
+  tools: [git_add]
+  setup: git init -q -b main api && touch api/a.py
+  request: Prepara «a.py» en «api»
+  check: git -C api diff --cached --name-only | grep -qx a.py
+"""
+WORDS = ("PROFILE=mini", "RUN=mini", "MODELS_DIR=models", "MCP_CONFIG=examples/mcp.json", f"LIVE={LIVE}")
 
 
 def suite(where: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -182,6 +64,7 @@ def evaluated(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the project after `make merge`, evaluated."""
     where = tmp_path_factory.mktemp("evaluated") / "project"
     shutil.copytree(project, where, symlinks=True)
+    (where / LIVE).write_text(TASKS, encoding="utf-8")
     done = suite(where)
     assert done.returncode in (0, 1), done.stderr
     assert "Traceback" not in done.stderr
@@ -190,19 +73,25 @@ def evaluated(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_both_checkpoints_are_measured_on_every_held_out_row(evaluated: Path):
     rows = {one.id: one for one in chat.read_rows(evaluated / "data/mini/dataset/eval.jsonl")}
+    asked = sorted(one.id for one in rows.values() if one.bucket != "general")
     for name in ("base", "merged"):
-        path = evaluated / "out/mini/eval" / name
-        found = [json.loads(line) for line in (path / "samples.jsonl").read_text().splitlines()]
-        assert sorted(s["id"] for s in found if s["kind"] == "loss") == sorted(rows)
-        assert sorted(s["id"] for s in found if s["kind"] != "loss") == sorted(rows)
-        for one in found:
-            if one["kind"] != "loss":
-                assert (one["kind"] == "skills") == (rows[one["id"]].bucket == "skills")
-        counts = manifest(path)["counts"]
-        again = measure.counts(found, held_out=("informe-historial",))
-        assert {kind: counts[kind] for kind in again} == again
-        assert counts["rules"]
-        assert set(counts["seconds"]) == {"loss", "tool_calls", "skills", "formality"}
+        found = measure.samples(evaluated / "out/mini", name)
+        by_kind = {kind: [s for s in found if s["kind"] == kind] for kind in {s["kind"] for s in found}}
+        assert sorted(s["id"] for s in by_kind.pop("loss")) == sorted(rows)
+        again = by_kind.pop("thinking_off")
+        assert {rows[s["id"]].bucket for s in again} == {"mcp_calls"}
+        assert {s["id"].split()[0] for s in by_kind.pop("live")} == {"crear", "preparar"}
+        assert sorted(s["id"] for own in by_kind.values() for s in own) == asked
+        assert {rows[s["id"]].bucket for s in by_kind["skills"]} == {"skills"}
+        assert {rows[s["id"]].bucket for s in by_kind["near_miss"]} == {"near_miss"}
+        whole = counts(outcomes(found, held_out=("informe-historial",)))
+        for suffix, kinds in (("", whole.keys() - {"loss"}), ("-loss", {"loss"})):
+            counted = manifest(evaluated / f"out/mini/eval/{name}{suffix}")["counts"]
+            assert {kind: counted[kind] for kind in kinds} == {kind: whole[kind] for kind in kinds}
+        counted = manifest(evaluated / f"out/mini/eval/{name}")["counts"]
+        assert counted["judged_by"].startswith("core/toolcalls.py")
+        assert list((evaluated / "out/mini/eval/logs" / name).glob("*.eval"))
+    assert not (evaluated / "out/mini/eval/.answers").exists()
 
 
 def test_the_verdict_is_that_of_the_bytes_it_judged(evaluated: Path):
@@ -211,13 +100,13 @@ def test_the_verdict_is_that_of_the_bytes_it_judged(evaluated: Path):
     assert done.returncode == (0 if found.passes else 1)
     assert f"eval: merged against base: {found}" in done.stdout.splitlines()
     assert (evaluated / done.stdout.splitlines()[-1].removeprefix("report: ")).exists()
-    assert set(found.gates) == {"loss", "tool_calls", "skills", "replay"}
+    assert set(found.gates) == {"loss", "tool_calls", "skills", "replay", "live"}
 
 
 def test_what_is_measured_is_not_measured_again(evaluated: Path):
     before = manifest(evaluated / "out/mini/eval/base")
     done = suite(evaluated)
-    assert done.stdout.count("eval: up to date") == 2
+    assert done.stdout.count("eval: up to date") == 4
     assert done.stderr.splitlines()[-1] == "False"
     assert manifest(evaluated / "out/mini/eval/base") == before
 
@@ -232,7 +121,7 @@ def test_force_lets_a_failed_verdict_pass_and_says_so(evaluated: Path):
 def test_an_unknown_checkpoint_is_a_mistake(evaluated: Path):
     done = suite(evaluated, "CHECKPOINT=adapter")
     assert done.returncode == 2
-    assert "CHECKPOINT=adapter: expected merged or nvfp4" in done.stderr
+    assert "CHECKPOINT=adapter: expected base, merged, nvfp4" in done.stderr
 
 
 def artefact(path: Path, source: Path, inputs: dict[str, Any]) -> None:
@@ -259,9 +148,29 @@ def test_nvfp4_is_measured_by_its_own_copy_alone(evaluated: Path):
     artefact(models / "nvfp4-bf16", models / "merged", {"nvfp4": own})
     done = suite(evaluated, "CHECKPOINT=nvfp4")
     assert done.returncode in (0, 1), done.stderr
-    found = {name: manifest(evaluated / "out/mini/eval" / name)["counts"] for name in ("merged", "nvfp4")}
-    for kind in measure.KINDS:
-        assert found["nvfp4"][kind] == found["merged"][kind]
+    found = {
+        name: outcomes(measure.samples(evaluated / "out/mini", name), held_out=())
+        for name in ("merged", "nvfp4")
+    }
+    assert found["nvfp4"] == found["merged"]
     assert verdicts.read(evaluated / "out/mini", "nvfp4", models / "nvfp4").gates
     header = next(line for line in done.stdout.splitlines() if line.startswith("held-out rows"))
-    assert header.split()[3:] == ["base", "merged", "nvfp4"]
+    assert header.split()[3:6] == ["base", "merged", "nvfp4"]
+
+
+def test_a_baseline_can_come_from_the_model_in_production(evaluated: Path, tmp_path: Path):
+    where = tmp_path / "project"
+    shutil.copytree(evaluated, where, symlinks=True)
+    with serve(echo) as server:
+        done = suite(where, "CHECKPOINT=base", f"ENDPOINT={server.url}", "EVAL_LIMIT=1")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1] == "False", "the base's weights would not fit beside production"
+    made = manifest(where / "out/mini/eval/base")
+    assert made["backend"] == {"name": "stand-in, served", "parser": "the server's own"}
+    assert "tool calls" in done.stdout
+
+
+def test_an_agent_needs_a_served_model(evaluated: Path):
+    done = suite(evaluated, "AGENT_CMD=my-agent")
+    assert done.returncode == 2
+    assert "AGENT_CMD needs a served model: set ENDPOINT for the base" in done.stderr

@@ -5,11 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from core import config, profile, shards
 from core.settings import TrainSettings
 from core.shards import TensorInfo
 from tests.test_profiles import PARAMETERS, shapes
+from trainer.learning import order
 from trainer.planning import forecast, memory, plan
 
 TINY, QWEN = profile.load("tiny"), profile.load("qwen3_6_35b_a3b")
@@ -39,12 +42,12 @@ def kept(model, ids) -> int:
         return sum(size for size, _ in found.values())
 
 
-def counted(model, name: str, base: Path, models: Path) -> tuple[int, int]:
+def counted(model, name: str, base: Path, models: Path, *words: str) -> tuple[int, int]:
     """(bytes that a forward pass of B rows of T tokens keeps, bytes that the formula says)."""
     import torch
     from peft import LoraConfig, get_peft_model
 
-    settings = settings_of(name, models)
+    settings = settings_of(name, models, *words)
     tensors = shards.read_checkpoint(base)
     planned = plan.of(settings, tensors)
     lora = LoraConfig(r=settings.lora_rank, target_modules=planned.pattern)
@@ -63,7 +66,8 @@ def test_the_formula_is_what_autograd_keeps_of_the_tiny_model(base_dir):
     assert abs(said / real - 1) < 0.03, (real, said)
 
 
-def test_the_formula_is_what_autograd_keeps_of_a_llama(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("words", "within"), [((), 0.05), (("LORA_LAYERS=last 2",), 0.1)])
+def test_the_formula_is_what_autograd_keeps_of_a_llama(tmp_path, monkeypatch, words, within):
     from transformers import LlamaConfig, LlamaForCausalLM
 
     small = LlamaConfig(
@@ -81,8 +85,8 @@ def test_the_formula_is_what_autograd_keeps_of_a_llama(tmp_path, monkeypatch):
         vision_prefix=None, mtp_prefix=None,
     )  # fmt: skip
     monkeypatch.setattr(profile, "load", lambda _: llama)
-    real, said = counted(model, "llama", base, tmp_path)
-    assert abs(said / real - 1) < 0.05, (real, said)
+    real, said = counted(model, "llama", base, tmp_path, *words)
+    assert abs(said / real - 1) < within, (real, said)
 
 
 REAL = {
@@ -127,6 +131,20 @@ def test_trained_experts_are_seen_to_be_too_much_for_a_spark():
     experts = real_estimate(2048, lora_experts=1, lora_dropout=0)
     assert experts.adapter == 16 * (42_332_160 + 2 * 922_746_880)
     assert experts.peak > 100e9
+
+
+@given(
+    lengths=st.lists(st.integers(1, 3000), min_size=1, max_size=20),
+    batch=st.integers(1, 9),
+    most=st.none() | st.integers(1, 4000),
+)
+def test_no_device_step_is_larger_than_the_forecast_takes_it_to_be(lengths, batch, most):
+    step, foreseen = list(range(len(lengths))), order.tokens_at_once(max(lengths), batch, most)
+    batches = order.padded(step, order.rows_at_once(lengths, batch, most))
+    assert [i for one in batches for i in one] == step
+    assert max(len(one) * max(lengths[i] for i in one) for one in batches) <= foreseen
+    assert foreseen <= max(most or foreseen, max(lengths))
+    assert foreseen <= batch * max(lengths)
 
 
 def test_more_than_the_limit_is_told_with_what_to_lower(tmp_path):

@@ -19,7 +19,8 @@ from core.errors import UserError
 from core.render import prompt_text
 from eval import rollout
 from eval.gates import skills
-from tests.demonstrations import SKILLS, gold, opening, rows
+from tests.asking import Write, play
+from tests.demonstrations import SKILLS, gold, opening, request, rows
 
 CALL = "t\n</think>\n\n<tool_call>\n<function={}>\n{}</function>\n</tool_call>"
 PARAMETER = "<parameter={}>\n{}\n</parameter>\n"
@@ -33,22 +34,14 @@ def written(messages: list[Message], row: Row, tokenizer: Any) -> Iterator[tuple
         yield prompt, whole.removeprefix(prompt)
 
 
-def turn_by_turn(conversations: list[tuple[Row, list[Message]]], tokenizer: Any) -> rollout.Answer:
-    """Writes what the conversations' assistant wrote, turn after turn, whatever the tools answer."""
-    texts = {
-        prompt_of(row, tokenizer): [t for _, t in written(m, row, tokenizer)] for row, m in conversations
-    }
-
-    def answer(prompts: list[str]) -> list[str]:
-        begun = (next(t for start, t in texts.items() if p.startswith(start)) for p in prompts)
-        return [turns.pop(0) for turns in begun]
-
-    return answer
+def turn_by_turn(row: Row, messages: list[Message], tokenizer: Any) -> Write:
+    """Writes what the conversation's assistant wrote, turn after turn, whatever the tools answer."""
+    turns = [text for _, text in written(messages, row, tokenizer)]
+    return lambda _: turns.pop(0)
 
 
-def prompt_of(row: Row, tokenizer: Any) -> str:
-    """The row's first prompt without the generation prompt: every later one begins with it."""
-    return tokenizer.apply_chat_template(row.messages[: opening(row)], tools=row.tools, tokenize=False)
+def judged(row: Row, trace: list[Message]) -> skills.Score:
+    return skills.score(skills.rules_of(row), trace, request(row))
 
 
 def one_of_each_skill() -> list[Row]:
@@ -56,50 +49,43 @@ def one_of_each_skill() -> list[Row]:
 
 
 def test_a_model_that_writes_gold_reproduces_every_demonstration_and_passes(tokenizer) -> None:
-    sample = rows("eval")[:30]
-    texts = dict(pair for row in sample for pair in written(row.messages, row, tokenizer))
-    asked = []
-
-    def answer(prompts: list[str]) -> list[str]:
-        asked.append(len(prompts))
-        return [texts[prompt] for prompt in prompts]  # a KeyError is a prompt that no server would send
-
-    traces = rollout.run(sample, tokenizer, answer)
-    assert traces == [gold(row) for row in sample]
-    turns = [len(assistant_turns(gold(row))) for row in sample]
-    assert asked == [sum(own > number for own in turns) for number in range(max(turns))]
-    scores = [skills.score(row, trace) for row, trace in zip(sample, traces, strict=True)]
-    assert [score for score in scores if not score.right or score.explanation] == []
-    assert all(rate.k == rate.n for rate in skills.by_rule(zip(sample, scores, strict=True)).values())
+    for row in rows("eval")[:30]:
+        texts = dict(written(row.messages, row, tokenizer))
+        # A KeyError is a prompt that no server would send.
+        trace = play(row, lambda prompt, texts=texts: texts[prompt], tokenizer)
+        assert trace == gold(row)
+        score = judged(row, trace)
+        assert (score.right, score.explanation) == (True, "")
+        assert score.turns == len(assistant_turns(gold(row)))
 
 
 @pytest.mark.parametrize("text", ["", "I keep thinking", "t\n</think>\n\n", "t\n</think>\n\nHecho."])
 def test_a_model_that_does_nothing_takes_one_turn_and_fails(tokenizer, text: str) -> None:
-    sample = one_of_each_skill()
-    for row, trace in zip(sample, rollout.run(sample, tokenizer, lambda p: [text] * len(p)), strict=True):
+    for row in one_of_each_skill():
+        trace = play(row, lambda _: text, tokenizer)
         assert len(trace) == 1
         assert trace[0]["content"] == ("Hecho." if "Hecho." in text else "")
         assert "tool_calls" not in trace[0]
-        assert not skills.score(row, trace).right
+        assert not judged(row, trace).right
 
 
 def test_a_model_that_stops_early_is_recorded_so_and_fails(tokenizer) -> None:
     for row in one_of_each_skill():
         for stop in range(len(gold(row)) // 2):
             messages = [*row.messages[: opening(row) + 2 * stop], row.messages[-1]]
-            (trace,) = rollout.run([row], tokenizer, turn_by_turn([(row, messages)], tokenizer))
+            trace = play(row, turn_by_turn(row, messages, tokenizer), tokenizer)
             assert trace == messages[opening(row) :]
-            score = skills.score(row, trace)
+            score = judged(row, trace)
             assert not score.right
-            assert score.explanation.split(":")[0] in score.verdicts
+            assert score.explanation.split(":")[0] in {one["rule"] for one in score.findings}
 
 
 def test_a_model_that_loops_is_cut_two_turns_after_gold_and_fails(tokenizer) -> None:
     for row in one_of_each_skill():
         first = next(written(row.messages, row, tokenizer))[1]
-        (trace,) = rollout.run([row], tokenizer, lambda prompts, first=first: [first] * len(prompts))
+        trace = play(row, lambda _, first=first: first, tokenizer)
         assert trace == gold(row)[:2] * (len(assistant_turns(gold(row))) + 2)
-        assert not skills.score(row, trace).right
+        assert not judged(row, trace).right
 
 
 def calls_of(row: Row) -> list[dict[str, Any]]:
@@ -124,9 +110,9 @@ def test_one_wrong_argument_anywhere_fails_whatever_follows(tokenizer) -> None:
                 planted.append((row, messages, step))
     assert len(planted) > 20
     for row, messages, step in planted:
-        (trace,) = rollout.run([row], tokenizer, turn_by_turn([(row, messages)], tokenizer))
+        trace = play(row, turn_by_turn(row, messages, tokenizer), tokenizer)
         assert trace[2 * step + 1]["content"] == "Error: not found"
-        assert not skills.score(row, trace).right, messages[opening(row) + 2 * step]
+        assert not judged(row, trace).right, messages[opening(row) + 2 * step]
 
 
 def test_two_arguments_exchanged_fail(tokenizer) -> None:
@@ -137,8 +123,8 @@ def test_two_arguments_exchanged_fail(tokenizer) -> None:
                 messages = copy.deepcopy(row.messages)
                 own = messages[opening(row) + 2 * step]["tool_calls"][0]["function"]["arguments"]
                 own[one], own[other] = own[other], own[one]
-                (trace,) = rollout.run([row], tokenizer, turn_by_turn([(row, messages)], tokenizer))
-                assert not skills.score(row, trace).right, own
+                trace = play(row, turn_by_turn(row, messages, tokenizer), tokenizer)
+                assert not judged(row, trace).right, own
 
 
 def test_any_other_call_gets_the_error_of_a_server_and_the_model_sees_it(tokenizer) -> None:
@@ -161,18 +147,18 @@ def test_any_other_call_gets_the_error_of_a_server_and_the_model_sees_it(tokeniz
     text = "\n".join(CALL.format(tool, parameters) for tool, parameters, _ in bad)
     prompts: list[str] = []
 
-    def answer(asked: list[str]) -> list[str]:
-        prompts.extend(asked)
-        return [text if len(prompts) == 1 else "t\n</think>\n\nHa fallado."]
+    def write(prompt: str) -> str:
+        prompts.append(prompt)
+        return text if len(prompts) == 1 else "t\n</think>\n\nHa fallado."
 
-    (trace,) = rollout.run([row], tokenizer, answer)
+    trace = play(row, write, tokenizer)
     assert [message["role"] for message in trace] == ["assistant", *["tool"] * len(bad), "assistant"]
     assert [message["content"] for message in trace[1:-1]] == [error for *_, error in bad]
     assert prompts[1].startswith(prompts[0] + "t\n</think>")
     for tool, _, error in bad:
         assert f"<function={tool}>" in prompts[1]
         assert f"<tool_response>\n{error}\n</tool_response>" in prompts[1]
-    assert not skills.score(row, trace).right
+    assert not judged(row, trace).right
 
 
 def test_a_call_made_twice_gets_its_results_in_their_order(tokenizer) -> None:
@@ -182,8 +168,7 @@ def test_a_call_made_twice_gets_its_results_in_their_order(tokenizer) -> None:
     changed = replace(row, messages=messages)
     longer = [*messages[:-1], step, chat.result("2"), report]
     for own in (messages, longer):
-        answer = turn_by_turn([(changed, own)], tokenizer)
-        assert rollout.run([changed], tokenizer, answer) == [own[opening(row) :]]
+        assert play(changed, turn_by_turn(changed, own, tokenizer), tokenizer) == own[opening(row) :]
 
 
 PIECES = ["<tool_call>", "</tool_call>", "<function=", "mcp__git__git_log", ">", "</function>", "<parameter=",
@@ -193,31 +178,25 @@ PIECES = ["<tool_call>", "</tool_call>", "<function=", "mcp__git__git_log", ">",
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**32))
 def test_no_text_of_a_model_stops_the_evaluation(tokenizer, seed: int) -> None:
-    rng, sample = random.Random(seed), one_of_each_skill()
-
-    def answer(prompts: list[str]) -> list[str]:
-        return ["".join(rng.choices(PIECES, k=rng.randint(0, 25))) for _ in prompts]
-
-    for row, trace in zip(sample, rollout.run(sample, tokenizer, answer), strict=True):
+    rng = random.Random(seed)
+    for row in one_of_each_skill():
+        trace = play(row, lambda _: "".join(rng.choices(PIECES, k=rng.randint(0, 25))), tokenizer)
         assert 1 <= len(assistant_turns(trace)) <= len(assistant_turns(gold(row))) + rollout.EXTRA_TURNS
-        assert not skills.score(row, trace).right
+        assert not judged(row, trace).right
         assert chat.fault_in([*row.messages[: opening(row)], *trace]) is None
         json.dumps(trace)
 
 
-def test_rates_say_which_rule_is_forgotten(tokenizer) -> None:
-    sample = [row for row in rows("eval") if row.skill == "crear-rama"][:6]
-    traces = [copy.deepcopy(gold(row)) for row in sample]
-    for trace in traces[:2]:
-        del trace[:2]
-    scored = [(row, skills.score(row, trace)) for row, trace in zip(sample, traces, strict=True)]
-    found = skills.by_rule(scored)
-    assert (found["crear-rama/pasos"].n, found["crear-rama/pasos"].k) == (6, 4)
-    assert {name for name, rate in found.items() if rate.k < rate.n} == {"crear-rama/pasos"}
-    assert "crear-rama/arbol-limpio" not in found, "it never applied"
-    assert [score.right for _, score in scored] == [False] * 2 + [True] * 4
-    reason = r"call git_status, result \A(?!Error|Input validation error)"
-    assert scored[0][1].explanation == f"pasos: nowhere: {reason}"
+def test_a_broken_rule_is_placed_where_it_broke(tokenizer) -> None:
+    row = next(row for row in rows("eval") if row.skill == "crear-rama")
+    forgotten = copy.deepcopy(gold(row))[2:]
+    score = judged(row, forgotten)
+    broken = [one for one in score.findings if one["verdict"] == "broken"]
+    assert [one["rule"] for one in broken] == ["pasos"]
+    assert (broken[0]["position"], broken[0]["turn"]) == (None, score.turns), "it could be done to the end"
+    twice = [*gold(row)[:4], *gold(row)[2:]]
+    once_only = next(one for one in judged(row, twice).findings if one["rule"] == "una-sola-vez")
+    assert (once_only["position"], once_only["turn"]) == (4, 3)
 
 
 Break = Callable[[Path], object]
@@ -242,4 +221,4 @@ def test_rules_that_are_missing_or_out_of_date_are_told(tmp_path: Path, damage: 
     assert skills.rules_of(moved)
     damage(tmp_path / "SKILL.md")
     with pytest.raises(UserError, match=message):
-        skills.score(moved, gold(row))
+        skills.rules_of(moved)

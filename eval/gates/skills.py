@@ -1,29 +1,29 @@
-"""Does the model follow the skill to the end: do all rules of its `rules.yaml` hold over a whole rollout?
+"""Does the model follow the skill to the end: do all rules of its `rules.yaml` hold over a whole trace?
 
-Rules that take a reader (`judge`) and rules that do not apply to a rollout decide nothing.
+Rules that take a reader (`judge`) and rules that do not apply to a trace decide nothing.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from core import rules
-from core.chat import Message, Row
+from core.chat import Message, Row, assistant_turns
 from core.errors import UserError
 from core.rules import Rule
-from eval import stats
-from eval.stats import Rate
 
 
 @dataclass(frozen=True)
 class Score:
-    """Whether every applicable rule holds, the first that does not, and the verdict of each."""
+    """Whether every applicable rule holds, the first that does not, and what each rule says."""
 
     right: bool
     explanation: str
-    verdicts: dict[str, str]
-    """By the rule's id; the words of core/rules.py."""
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    """A rule each: `rule`, `verdict` (the words of core/rules.py), `position`, `turn`, `reason`."""
+    turns: int = 0
+    """Of the assistant's."""
 
 
 def rules_file(row: Row) -> Path:
@@ -41,23 +41,27 @@ def rules_of(row: Row) -> list[Rule]:
     return rules.load(rules_file(row), text)
 
 
-def score(row: Row, trace: list[Message]) -> Score:
-    """Judge the messages that follow the row's request; UserError as `rules_of`."""
-    request = next(message["content"] for message in row.messages if message["role"] == "user")
-    findings = rules.check(rules_of(row), trace, request)
-    broken = [finding for finding in findings if finding.verdict == rules.BROKEN]
+def score(own: Sequence[Rule], trace: Sequence[Message], request: str) -> Score:
+    """Judge by the skill's `own` rules the messages that follow the user's `request`.
+
+    A rule that is broken by what is nowhere is broken in the last turn: until then it could be kept.
+    """
+    found = rules.check(own, trace, request)
+    turns = assistant_turns(list(trace))
+    findings = [
+        {
+            "rule": one.rule,
+            "verdict": one.verdict,
+            "position": one.position,
+            "turn": len(turns) if one.position is None else sum(turn <= one.position for turn in turns),
+            "reason": one.reason,
+        }
+        for one in found
+    ]
+    broken = [one for one in found if one.verdict == rules.BROKEN]
     return Score(
         right=not broken,
         explanation=f"{broken[0].rule}: {broken[0].reason}" if broken else "",
-        verdicts={finding.rule: finding.verdict for finding in findings},
+        findings=findings,
+        turns=len(turns),
     )
-
-
-def by_rule(scored: Iterable[tuple[Row, Score]]) -> dict[str, Rate]:
-    """How often each rule holds where it applies, by `<skill>/<rule>`; without rules that never applied."""
-    held: dict[str, list[bool]] = defaultdict(list)
-    for row, one in scored:
-        for rule, verdict in one.verdicts.items():
-            if verdict in (rules.HOLDS, rules.BROKEN):
-                held[f"{row.skill}/{rule}"].append(verdict == rules.HOLDS)
-    return {name: stats.rate(sum(found), len(found)) for name, found in sorted(held.items())}

@@ -4,7 +4,8 @@
 
 A case is {"text", "tools", "cuts"}: `cuts` are positions in the text between two chunks of a stream, none for
 a whole answer. An answer is {"reasoning", "content", "calls": [[name, arguments as JSON text], ...]}, or
-{"error"}. Chunks carry text and token ids, as the server's detokenizer hands them over.
+{"error"}. Chunks carry text and token ids, as the server's detokenizer hands them over. What is not streamed
+is read by `core/vllm_parser.py` as well, which judges where vLLM is installed: it must read the same.
 """
 
 # pyright: reportMissingImports=false
@@ -13,6 +14,7 @@ import itertools
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -23,6 +25,9 @@ from vllm.entrypoints.openai.chat_completion.protocol import (
 )
 from vllm.parser import ParserManager
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from core import vllm_parser
+
 PARSER = ParserManager.get_parser(
     tool_parser_name="qwen3_coder", reasoning_parser_name="qwen3", enable_auto_tools=True
 )
@@ -31,6 +36,7 @@ PARSER = ParserManager.get_parser(
 def main() -> None:
     """Answer every case in turn."""
     tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
+    judge = vllm_parser.load(tokenizer)
     for line in sys.stdin:
         case = json.loads(line)
         question = {"role": "user", "content": "x"}
@@ -38,16 +44,22 @@ def main() -> None:
         parser = PARSER(tokenizer, request.tools)
         try:
             found = (
-                streamed(parser, tokenizer, request, case) if case["cuts"] else whole(parser, request, case)
+                streamed(parser, tokenizer, request, case)
+                if case["cuts"]
+                else whole(parser, request, case, judge)
             )
         except Exception as error:
             found = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(found, ensure_ascii=False))
 
 
-def whole(parser: Any, request: Any, case: dict[str, Any]) -> dict[str, Any]:
+def whole(parser: Any, request: Any, case: dict[str, Any], judge: Any) -> dict[str, Any]:
     """An answer that is not streamed."""
     reasoning, content, calls = parser.parse(case["text"], request, enable_auto_tools=True)
+    reply = judge(case["text"], case["tools"])
+    read = [(call.name, json.loads(call.arguments or "{}")) for call in calls or []]
+    assert [(call.name, call.arguments) for call in reply.calls] == read
+    assert reply.content == (content or "").strip()
     return {
         "reasoning": reasoning or "",
         "content": content or "",

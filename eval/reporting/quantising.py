@@ -34,5 +34,5 @@ def section(counts: dict[str, Any]) -> Markup:
         for family, kinds in counts["retention"].items()
         for kind, found in kinds.items()
     ]
-    tables = markup.plain_table(CHOICES, choices), markup.plain_table(FAMILIES, families)
-    return join(*tables, tag("p", LEGEND, class_="soft"))
+    by_family = markup.details(["By family of modules"], markup.plain_table(FAMILIES, families))
+    return join(markup.plain_table(CHOICES, choices), by_family, tag("p", LEGEND, class_="soft"))

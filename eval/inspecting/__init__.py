@@ -1,0 +1,1 @@
+"""Inspect (inspect-ai) as the harness: tasks, concurrency, logs with their viewer, answers kept."""
