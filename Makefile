@@ -37,7 +37,7 @@ REPLAY :=
 ENDPOINT :=
 # training rows by bucket, as in: penpot=300 mcp=800; blank = the profile's
 ROWS :=
-# OpenAI-compatible server whose model words the rows anew; blank = they stay as they are made
+# OpenAI-compatible server whose model words the rows anew, and in make eval judges what no program can; blank = neither
 TEACHER :=
 # 1 = the teacher judges every row as well; what it would not imitate is dropped
 JUDGE :=
@@ -190,7 +190,7 @@ TRAIN_SETTINGS := $(PLACE) BACKEND LORA_RANK LORA_ALPHA LORA_DROPOUT LORA_RSLORA
 	EVAL_STEPS EARLY_STOP TRACKER RETRAIN \
 	STOP_CMD START_CMD MEMORY_LIMIT NPROC NODES NODE_RANK MASTER
 MERGE_SETTINGS := $(PLACE) BASE ADAPTER MERGED CHECK_BASE
-EVAL_SETTINGS := $(PLACE) EVAL_LIMIT HELD_OUT_SKILLS ENDPOINT SERVE_CMD LIVE MCP_CONFIG AGENT_CMD FORCE
+EVAL_SETTINGS := $(PLACE) EVAL_LIMIT HELD_OUT_SKILLS ENDPOINT SERVE_CMD TEACHER LIVE MCP_CONFIG AGENT_CMD FORCE
 QUANTIZE_SETTINGS := $(PLACE) QUANT KEEP_TUNED PRODUCTION CALIBRATION_ROWS CALIBRATION_LENGTH FORCE
 DEQUANTIZE_SETTINGS := $(PLACE)
 DEPLOY_SETTINGS := $(PLACE) DEPLOY_DIR SERVER STOP_CMD START_CMD FORCE
@@ -325,7 +325,7 @@ eval-view: $(ENV) ## leaf through the evaluations' samples in the browser (Inspe
 ablation: $(if $(LAB),eval,$(ENV)) ## the MiniGPT lab's adapters of every RANKS and SEEDS, compared (PROFILE=minigpt)
 	$(PY) -m trainer.minigpt.ablation $(call args,$(ABLATION_SETTINGS))
 
-report: $(ENV) ## write out/<RUN>/report.html and report.json from what was measured
+report: $(ENV) ## write out/<RUN>/report.html, report.md and report.json from what was measured
 	$(if $(LAB),$(PY) -m trainer.minigpt.report $(call args,$(ABLATION_SETTINGS)),$(PY) -m eval.report $(call args,$(REPORT_SETTINGS)))
 
 chat: $(ENV) ## talk with a CHECKPOINT of the run, or ask it one PROMPT

@@ -100,7 +100,7 @@ def test_the_verdict_is_that_of_the_bytes_it_judged(evaluated: Path):
     assert done.returncode == (0 if found.passes else 1)
     assert f"eval: merged against base: {found}" in done.stdout.splitlines()
     assert (evaluated / done.stdout.splitlines()[-1].removeprefix("report: ")).exists()
-    assert set(found.gates) == {"loss", "tool_calls", "skills", "replay", "live"}
+    assert set(found.gates) == {"loss", "tool_calls", "skills", "replay", "live", "general"}
 
 
 def test_what_is_measured_is_not_measured_again(evaluated: Path):

@@ -141,6 +141,8 @@ def test_with_nvfp4_all_three_stand_side_by_side(run: Run):
         assert {"base", "merged", "nvfp4"} <= gate.keys()
     assert "NVFP4 keeps 99% in tool calls" in html.text  # 158 of 159
     assert "made with FORCE=1" in html.text
+    for one in ("● delta", "98.7%", "6.5", "self_attn.q_proj"):
+        assert one in html.text
     assert found["verdict"] == verdicts.read(OUT, "nvfp4", Path("models/one/nvfp4")).overall
 
 

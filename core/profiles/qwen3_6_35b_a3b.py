@@ -97,6 +97,7 @@ PROFILE = Profile(
         "tool_calls": Gate(threshold=0.9, delta=0.02),
         "skills": Gate(threshold=0.9, delta=0.02),
         "live": Gate(threshold=0.8, delta=0.05),
+        "general": Gate(threshold=2.5, delta=0.05),
         "replay": Gate(threshold=0.9, delta=0.05),
     },
     stop_cmd="docker compose stop vllm",

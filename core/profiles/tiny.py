@@ -62,6 +62,7 @@ PROFILE = Profile(
         "tool_calls": Gate(threshold=0.8, delta=0.02),
         "skills": Gate(threshold=0.8, delta=0.02),
         "live": Gate(threshold=0.5, delta=0.05),
+        "general": Gate(threshold=9.0, delta=0.5),  # it never knew: 8.5 nats
         "replay": Gate(threshold=0.75, delta=0.15),
     },
     held_out_skills=("informe-historial",),

@@ -56,8 +56,9 @@ def survival(samples: Iterable[Sample], last: int | None = None) -> list[Turn]:
 
 
 def _first_break(sample: Sample) -> int | None:
-    """The turn in which the first rule of a rollout broke; None where all hold."""
-    return min((one["turn"] for one in sample["findings"] if one["verdict"] == BROKEN), default=None)
+    """The turn in which the first rule of a rollout broke that a program decides; None where all hold."""
+    broken = (one for one in sample["findings"] if one["verdict"] == BROKEN and not one.get("by_judge"))
+    return min((one["turn"] for one in broken), default=None)
 
 
 def section(facts: Facts) -> Markup:

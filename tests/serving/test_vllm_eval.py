@@ -27,7 +27,9 @@ def test_a_served_checkpoint_is_judged_by_its_server_s_own_parser(project: Path,
         )
     )
     variables = [f"{name}={value}" for name, value in server.ENVIRONMENT.items()]
-    flags = [*server.LIKE_PRODUCTION, *server.FOR_CPUS, "--host=127.0.0.1"]
+    # Without MTP: on a CPU vLLM 0.32 dies of several drafts at once.
+    parsers = [flag for flag in server.LIKE_PRODUCTION if "speculative" not in flag]
+    flags = [*parsers, *server.FOR_CPUS, "--host=127.0.0.1"]
     command = shlex.join(["env", *variables, str(server.VLLM), "serve", *flags])
     done = subprocess.run(
         [
