@@ -176,6 +176,7 @@ class EvalSettings(RunSettings):
     held_out_skills: tuple[str, ...] = setting(profile="held_out_skills")
     endpoint: str = setting("")
     serve_cmd: str = setting("")
+    teacher: str = setting("")
     live: Path = setting(Path("examples/live.yaml"), recorded=False)
     mcp_config: Path = setting(recorded=False)
     agent_cmd: str = setting("")

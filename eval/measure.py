@@ -22,11 +22,13 @@ from core.chat import Message, Row
 from core.endpoint import Endpoint
 from core.errors import UserError
 from core.profile import Data
+from core.rules import NOT_JUDGED
 from core.settings import EvalSettings
-from eval import outcomes, row_cases
+from eval import calibration, judging, outcomes, row_cases
 from eval.cases import Case, Found
 from eval.gates import loss, near_miss, skills
 from eval.inspecting import run as harness
+from eval.judging import Judge, Reader
 from eval.live import cases as live_cases
 from eval.live import tasks as live_tasks
 from eval.live.tasks import Task
@@ -81,12 +83,12 @@ def answers(name: str, checkpoint: Path, target: str, weights: Weights, settings
     """Let `checkpoint` answer the held-out rows and do the live tasks, where that is not known.
 
     The base's answers come from ENDPOINT where it is set, any other's from the server that SERVE_CMD starts;
-    else from `weights`. Raises UserError on what is missing, and on broken rules or tasks before any weight
-    is loaded.
+    else from `weights`. With TEACHER, its model decides the rules that no program can. Raises UserError on
+    what is missing, and on broken rules, fixtures or tasks before any weight is loaded.
     """
     rows, inputs = _inputs(checkpoint, target, settings)
     tasks = _live(settings)
-    inputs["rules"] = rules_input(rows)
+    inputs["rules"] = rules_input(rows, calibrations=bool(settings.teacher))
     if tasks:
         for what, file in (("live", settings.live), ("servers", settings.mcp_config)):
             inputs[what] = {"path": str(file), "sha256": artifacts.file_sha256(file)}
@@ -96,11 +98,13 @@ def answers(name: str, checkpoint: Path, target: str, weights: Weights, settings
         "HELD_OUT_SKILLS": list(settings.held_out_skills),
         "ENDPOINT" if name == "base" else "SERVE_CMD": asked,
         "AGENT_CMD": settings.agent_cmd,
+        "TEACHER": settings.teacher,
     }
     with _unless_known(answers_dir(settings.out_dir, name), recorded, inputs, settings) as draft:
         if draft is None:
             return
         row_cases.of(rows)  # broken rules are said before a server is started
+        judge = _judge(rows, settings)
         with contextlib.ExitStack() as stack:
             server = None
             if asked and name == "base":
@@ -108,17 +112,24 @@ def answers(name: str, checkpoint: Path, target: str, weights: Weights, settings
             elif asked:
                 log, minutes = settings.out_dir / "eval" / "serve.log", settings.profile.health.minutes
                 server = stack.enter_context(started(asked, checkpoint, log, minutes))
-            _answer(name, rows, tasks, server or weights, inputs["checkpoint"]["sha256"], draft, settings)
+            digest = inputs["checkpoint"]["sha256"]
+            _answer(name, rows, tasks, server or weights, judge, digest, draft, settings)
 
 
-def rules_input(rows: Iterable[Row]) -> dict[str, str]:
-    """The rules that the skills' rows are judged by, read and checked; rows of one skill share a file."""
+def rules_input(rows: Iterable[Row], *, calibrations: bool = False) -> dict[str, str]:
+    """The rules that the skills' rows are judged by, read and checked; rows of one skill share a file.
+
+    With `calibrations`, the fixtures of a judge as well.
+    """
     files = {}
     for row in rows:
         judged = row.bucket in outcomes.ROWS[outcomes.SKILLS] or near_miss.is_near_miss(row)
         if judged and row.source not in files:
             skills.rules_of(row)
             files[row.source] = artifacts.file_sha256(skills.rules_file(row))
+            fixtures = calibration.beside(row)
+            if calibrations and fixtures.exists():
+                files[str(fixtures)] = artifacts.file_sha256(fixtures)
     whole = json.dumps(files, sort_keys=True).encode()
     return {"path": " ".join(sorted(files)), "sha256": hashlib.sha256(whole).hexdigest()}
 
@@ -154,6 +165,15 @@ def _live(settings: EvalSettings) -> list[Task]:
     return tasks + (live_tasks.for_agents(tasks, settings.mcp_config, rows) if settings.agent_cmd else [])
 
 
+def _judge(rows: Sequence[Row], settings: EvalSettings) -> Judge | None:
+    """The model of TEACHER, as far as it has proven to be a judge."""
+    if not settings.teacher:
+        return None
+    judge, refused = judging.calibrated(rows, endpoint.connect(settings.teacher, "TEACHER"))
+    print(*(f"eval: {line}" for line in refused), sep="\n", end="\n" if refused else "")
+    return judge
+
+
 @contextlib.contextmanager
 def _unless_known(
     path: Path, recorded: dict[str, Any], inputs: dict[str, dict[str, str]], settings: EvalSettings
@@ -179,6 +199,7 @@ def _answer(
     rows: Sequence[Row],
     tasks: Sequence[Task],
     asked: Weights | Endpoint,
+    judge: Judge | None,
     digest: str,
     draft: Draft,
     settings: EvalSettings,
@@ -203,7 +224,10 @@ def _answer(
             else:
                 model, server = await stack.enter_async_context(ServedModel(asked)), asked
             draft.backend = {"name": model.name, "parser": model.parser}
-            cases = row_cases.of(rows)
+            reader = None
+            if judge:
+                reader = Reader(judge.may, (await stack.enter_async_context(ServedModel(judge.server))).ask)
+            cases = row_cases.of(rows, reader)
             if tasks:
                 here = world(settings.mcp_config, tasks, shown, for_agent=bool(command))
                 cases += live_cases.of(tasks, await stack.enter_async_context(here), command, server)
@@ -217,13 +241,18 @@ def _answer(
                 what=f"eval: {name} answers",
             )
 
-    found = anyio.run(act)
-    _write(draft, [as_sample(*one) for one in found], settings)
+    found = [as_sample(*one) for one in anyio.run(act)]
+    _write(draft, found, settings)
     draft.counts |= {
         "judged_by": draft.backend["parser"],
         "model": draft.backend["name"],
         "seconds": {"answers": round(time.monotonic() - start, 1)},
     }
+    if judge:
+        given = judging.verdicts(found)
+        draft.counts["judge"] = {"model": judge.server.model, "rules": len(judge.may), **given}
+        if given[NOT_JUDGED]:
+            print(f"eval: {judge.server} gave no verdict in {given[NOT_JUDGED]} of {given.total()} answers")
     shutil.rmtree(cache_dir, ignore_errors=True)
 
 

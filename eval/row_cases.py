@@ -10,6 +10,7 @@ from eval import rollout
 from eval.agent import Ask
 from eval.cases import Case, Found
 from eval.gates import formality, near_miss, skills, tool_calls
+from eval.judging import Reader
 from eval.outcomes import FORMAL, GENERAL, ROWS, SKILLS
 
 Judge = Callable[[list[Message]], Awaitable[Found]]
@@ -17,8 +18,11 @@ THINKING_OFF_ROWS = 50
 """Rows with a call due that are tried a second time with thinking off."""
 
 
-def of(rows: Iterable[Row]) -> list[Case]:
-    """The cases of `rows`, in their order; UserError on rules that are missing or broken."""
+def of(rows: Iterable[Row], reader: Reader | None = None) -> list[Case]:
+    """The cases of `rows`, in their order; UserError on rules that are missing or broken.
+
+    `reader` decides in the skills' rollouts the rules that no program can.
+    """
     made, off = [], 0
     for row in rows:
         if row.bucket in ROWS[GENERAL]:
@@ -26,7 +30,7 @@ def of(rows: Iterable[Row]) -> list[Case]:
         if near_miss.is_near_miss(row):
             made.append(_rollout("near_miss", row, _judge(functools.partial(near_miss.score, row))))
         elif row.bucket in ROWS[SKILLS]:
-            made.append(_rollout("skills", row, _rules(row)))
+            made.append(_rollout("skills", row, _rules(row, reader)))
         elif row.bucket in ROWS[FORMAL]:
             made.append(
                 _turn(
@@ -62,9 +66,14 @@ def _rollout(kind: str, row: Row, judge: Judge) -> Case:
     )  # fmt: skip
 
 
-def _rules(row: Row) -> Judge:
+def _rules(row: Row, reader: Reader | None) -> Judge:
     own, request = skills.rules_of(row), row.messages[rollout.start(row) - 1]["content"]
-    return _judge(lambda trace: skills.score(own, trace, request))
+
+    async def judge(trace: list[Message]) -> Found:
+        by_judge = await reader.findings(row, own, trace, request) if reader else None
+        return asdict(skills.score(own, trace, request, by_judge))
+
+    return judge
 
 
 def _judge(score: Callable[[list[Message]], Any]) -> Judge:

@@ -28,7 +28,7 @@ NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 NAME_LIMIT, DESCRIPTION_LIMIT = 64, 1024
 BUNDLED = ("references", "scripts", "assets")
 """Folders of a skill whose files belong to it; other files do where its text names them."""
-OURS = ("SKILL.md", "rules.yaml", "scenario.yaml", "near_miss.yaml")
+OURS = ("SKILL.md", "rules.yaml", "scenario.yaml", "near_miss.yaml", "calibration.yaml")
 SKIPPED = ("node_modules", ".git", ".venv")
 SPLITS = ("train", "dev", "eval")
 SCENARIO_KEYS = ("skill", "values", "requests", "steps", "think", "report")

@@ -26,7 +26,7 @@ SCRIPT_SECONDS = 60.0
 AGENTS = 4
 NO_CONFIG = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
 """Scripts see no git configuration but a repository's own, so that they do the same everywhere."""
-ANSWERS = ("rules.yaml", "scenario.yaml", "near_miss.yaml")
+ANSWERS = ("rules.yaml", "scenario.yaml", "near_miss.yaml", "calibration.yaml")
 """Beside a SKILL.md, and not for the model to see."""
 
 
