@@ -11,7 +11,7 @@ from core import artifacts, config, errors, verdicts
 from core.errors import Refused
 from core.settings import RunSettings
 from core.verdicts import IMPROVES, WORSE
-from eval import measure
+from eval import evaluations
 from eval.outcomes import Sample
 
 ASIDE = ("live",)
@@ -51,7 +51,7 @@ def main(words: list[str]) -> int:
 
 def _answers(settings: RunSettings, name: str) -> dict[tuple[str, str], Sample]:
     found: dict[tuple[str, str], Any] = {}
-    for sample in measure.samples(settings.out_dir, name):
+    for sample in evaluations.samples(settings.out_dir, name):
         if sample["kind"] not in ASIDE:
             found[sample["kind"], sample["id"]] = sample
     return found

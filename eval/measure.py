@@ -1,16 +1,10 @@
-"""What one checkpoint does on the held-out rows: its answers and its losses, an artefact each.
-
-They stand apart because they are taken of different things: answers of a server where there is one, losses
-of the weights. `out/<RUN>/eval/<name>` has the answers, `out/<RUN>/eval/<name>-loss` the losses.
-"""
+"""What one checkpoint does on the held-out rows: its answers in every case, and its losses."""
 
 import contextlib
-import hashlib
 import json
 import shutil
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +18,10 @@ from core.errors import UserError
 from core.profile import Data
 from core.rules import NOT_JUDGED
 from core.settings import EvalSettings
-from eval import calibration, judging, outcomes, row_cases
+from eval import held_out, judging, outcomes, row_cases
 from eval.cases import Case, Found
-from eval.gates import loss, near_miss, skills
+from eval.evaluations import SAMPLES, answers_dir, losses_dir, unless_known
+from eval.gates import loss
 from eval.inspecting import run as harness
 from eval.judging import Judge, Reader
 from eval.live import cases as live_cases
@@ -39,28 +34,10 @@ from eval.models.serving import started
 from eval.models.weights import Weights
 from eval.outcomes import Sample
 
-SAMPLES = "samples.jsonl"
 LOGS, CACHE = "logs", ".answers"
 """Beside the evaluations: Inspect's logs of each, and the answers of one that was interrupted."""
 TURN = ("tool_calls", "thinking_off", "formality")
 """Kinds of samples that are one turn of the model's."""
-
-
-def answers_dir(out_dir: Path, name: str) -> Path:
-    """The artefact of a checkpoint's answers."""
-    return out_dir / "eval" / name
-
-
-def losses_dir(out_dir: Path, name: str) -> Path:
-    """The artefact of a checkpoint's losses."""
-    return out_dir / "eval" / f"{name}-loss"
-
-
-def samples(out_dir: Path, name: str) -> list[Sample]:
-    """All samples of a checkpoint: of its losses where they are measured, and of its answers."""
-    files = (losses_dir(out_dir, name) / SAMPLES, answers_dir(out_dir, name) / SAMPLES)
-    lines = [line for file in files if file.exists() for line in file.read_bytes().splitlines()]
-    return [json.loads(line) for line in lines]
 
 
 def losses(name: str, checkpoint: Path, target: str, weights: Weights, settings: EvalSettings) -> None:
@@ -68,9 +45,9 @@ def losses(name: str, checkpoint: Path, target: str, weights: Weights, settings:
 
     `target` is make's name for the stage that makes the checkpoint. Raises UserError on what is missing.
     """
-    rows, inputs = _inputs(checkpoint, target, settings)
+    rows, inputs = held_out.read(checkpoint, target, settings)
     recorded = {"EVAL_LIMIT": settings.eval_limit}
-    with _unless_known(losses_dir(settings.out_dir, name), recorded, inputs, settings) as draft:
+    with unless_known(losses_dir(settings.out_dir, name), recorded, inputs, settings) as draft:
         if draft is None:
             return
         found = loss.measure(rows, weights.model, weights.tokenizer, what=f"eval: {name} losses")
@@ -86,9 +63,9 @@ def answers(name: str, checkpoint: Path, target: str, weights: Weights, settings
     else from `weights`. With TEACHER, its model decides the rules that no program can. Raises UserError on
     what is missing, and on broken rules, fixtures or tasks before any weight is loaded.
     """
-    rows, inputs = _inputs(checkpoint, target, settings)
+    rows, inputs = held_out.read(checkpoint, target, settings)
     tasks = _live(settings)
-    inputs["rules"] = rules_input(rows, calibrations=bool(settings.teacher))
+    inputs["rules"] = held_out.rules_input(rows, calibrations=bool(settings.teacher))
     if tasks:
         for what, file in (("live", settings.live), ("servers", settings.mcp_config)):
             inputs[what] = {"path": str(file), "sha256": artifacts.file_sha256(file)}
@@ -100,7 +77,7 @@ def answers(name: str, checkpoint: Path, target: str, weights: Weights, settings
         "AGENT_CMD": settings.agent_cmd,
         "TEACHER": settings.teacher,
     }
-    with _unless_known(answers_dir(settings.out_dir, name), recorded, inputs, settings) as draft:
+    with unless_known(answers_dir(settings.out_dir, name), recorded, inputs, settings) as draft:
         if draft is None:
             return
         row_cases.of(rows)  # broken rules are said before a server is started
@@ -114,45 +91,6 @@ def answers(name: str, checkpoint: Path, target: str, weights: Weights, settings
                 server = stack.enter_context(started(asked, checkpoint, log, minutes))
             digest = inputs["checkpoint"]["sha256"]
             _answer(name, rows, tasks, server or weights, judge, digest, draft, settings)
-
-
-def rules_input(rows: Iterable[Row], *, calibrations: bool = False) -> dict[str, str]:
-    """The rules that the skills' rows are judged by, read and checked; rows of one skill share a file.
-
-    With `calibrations`, the fixtures of a judge as well.
-    """
-    files = {}
-    for row in rows:
-        judged = row.bucket in outcomes.ROWS[outcomes.SKILLS] or near_miss.is_near_miss(row)
-        if judged and row.source not in files:
-            skills.rules_of(row)
-            files[row.source] = artifacts.file_sha256(skills.rules_file(row))
-            fixtures = calibration.beside(row)
-            if calibrations and fixtures.exists():
-                files[str(fixtures)] = artifacts.file_sha256(fixtures)
-    whole = json.dumps(files, sort_keys=True).encode()
-    return {"path": " ".join(sorted(files)), "sha256": hashlib.sha256(whole).hexdigest()}
-
-
-def limited(rows: Iterable[Row], limit: int) -> list[Row]:
-    """The first `limit` rows of each bucket by their ids, all where it is 0; whatever the order of rows."""
-    kept, seen = [], Counter()
-    for row in sorted(rows, key=lambda row: row.id):
-        seen[row.bucket] += 1
-        if not limit or seen[row.bucket] <= limit:
-            kept.append(row)
-    return kept
-
-
-def _inputs(
-    checkpoint: Path, target: str, settings: EvalSettings
-) -> tuple[list[Row], dict[str, dict[str, str]]]:
-    path = settings.data_dir / "dataset"
-    inputs = {
-        "checkpoint": artifacts.as_input(checkpoint, artifacts.require(checkpoint, target)),
-        "dataset": artifacts.as_input(path, artifacts.require(path, "dataset")),
-    }
-    return limited(chat.read_rows(path / "eval.jsonl"), settings.eval_limit), inputs
 
 
 def _live(settings: EvalSettings) -> list[Task]:
@@ -172,26 +110,6 @@ def _judge(rows: Sequence[Row], settings: EvalSettings) -> Judge | None:
     judge, refused = judging.calibrated(rows, endpoint.connect(settings.teacher, "TEACHER"))
     print(*(f"eval: {line}" for line in refused), sep="\n", end="\n" if refused else "")
     return judge
-
-
-@contextlib.contextmanager
-def _unless_known(
-    path: Path, recorded: dict[str, Any], inputs: dict[str, dict[str, str]], settings: EvalSettings
-) -> Iterator[Draft | None]:
-    """A draft of the artefact, or None, saying so, where it is there already."""
-    if not artifacts.differences(artifacts.read_manifest(path), recorded, inputs):
-        print(f"eval: up to date ({path})")
-        yield None
-        return
-    with artifacts.create(
-        path,
-        kind="evaluation",
-        profile=settings.profile.name,
-        run=settings.run,
-        settings=recorded,
-        inputs=inputs,
-    ) as draft:
-        yield draft
 
 
 def _answer(

@@ -13,7 +13,7 @@ from core import artifacts, config, errors, verdicts
 from core.errors import UserError
 from core.settings import EvalSettings
 from core.verdicts import Verdict
-from eval import measure, report, table
+from eval import evaluations, measure, report, table
 from eval.models.weights import Weights
 from eval.outcomes import Outcomes, outcomes
 from eval.verdict import judge
@@ -91,17 +91,17 @@ def _checkpoint(settings: EvalSettings) -> Measured:
 
 
 def _counts(name: str, settings: EvalSettings) -> dict[str, Any]:
-    return artifacts.require(measure.answers_dir(settings.out_dir, name), "eval")["counts"]
+    return artifacts.require(evaluations.answers_dir(settings.out_dir, name), "eval")["counts"]
 
 
 def _outcomes(name: str, settings: EvalSettings) -> Outcomes:
-    return outcomes(measure.samples(settings.out_dir, name), settings.held_out_skills)
+    return outcomes(evaluations.samples(settings.out_dir, name), settings.held_out_skills)
 
 
 def _merged_on_the_same_rows(settings: EvalSettings) -> bool:
     """Whether the merged checkpoint was measured on the rows that the base was measured on."""
     base, merged = (
-        artifacts.read_manifest(measure.answers_dir(settings.out_dir, one)) for one in (BASE, "merged")
+        artifacts.read_manifest(evaluations.answers_dir(settings.out_dir, one)) for one in (BASE, "merged")
     )
     if base is None or merged is None:
         return False
@@ -120,7 +120,7 @@ def _write(judged: dict[str, Any], checkpoint: Path, names: list[str], settings:
     inputs = {"checkpoint": artifacts.as_input(checkpoint, artifacts.require(checkpoint, "all"))}
     for one in names:
         role = roles.get(one, one)
-        for suffix, place in (("", measure.answers_dir), ("-loss", measure.losses_dir)):
+        for suffix, place in (("", evaluations.answers_dir), ("-loss", evaluations.losses_dir)):
             directory = place(settings.out_dir, one)
             inputs[role + suffix] = artifacts.as_input(directory, artifacts.require(directory, "eval"))
     gates = {gate: asdict(one) for gate, one in settings.profile.gates.items()}

@@ -12,7 +12,7 @@ from typing import Any
 from core import artifacts, chat, rules, verdicts
 from core import profile as profiles
 from core.chat import Message, Row
-from eval import measure, outcomes, verdict
+from eval import evaluations, outcomes, verdict
 
 TOOL = chat.tool(
     "mcp__git__git_log",
@@ -270,13 +270,13 @@ class Run:
         answers = [one for one in found if one["kind"] != "loss"]
         who = {"judged_by": "core/toolcalls.py", "model": "transformers", "seconds": {"answers": 61.5}}
         for path, own, facts in (
-            (measure.losses_dir(OUT, name), losses, {}),
-            (measure.answers_dir(OUT, name), answers, who),
+            (evaluations.losses_dir(OUT, name), losses, {}),
+            (evaluations.answers_dir(OUT, name), answers, who),
         ):
             artefact(
                 path,
                 "evaluation",
-                {measure.SAMPLES: lines(own)},
+                {evaluations.SAMPLES: lines(own)},
                 settings={"EVAL_LIMIT": 0, "HELD_OUT_SKILLS": list(HELD_OUT_SKILLS)},
                 inputs=inputs,
                 counts=outcomes.counts(outcomes.outcomes(own, HELD_OUT_SKILLS)) | facts,
@@ -288,8 +288,8 @@ class Run:
         for one in self.found:
             role = {"base": "baseline", name: "measured"}.get(one, one)
             for suffix, path in (
-                ("", measure.answers_dir(OUT, one)),
-                ("-loss", measure.losses_dir(OUT, one)),
+                ("", evaluations.answers_dir(OUT, one)),
+                ("-loss", evaluations.losses_dir(OUT, one)),
             ):
                 inputs[role + suffix] = artifacts.as_input(path, artifacts.require(path, "eval"))
         path = verdicts.directory(OUT, name)

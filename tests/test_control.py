@@ -11,7 +11,7 @@ import pytest
 
 from core import artifacts, verdicts
 from core.errors import DONE, Refused
-from eval import control, measure
+from eval import control, evaluations
 
 WORDS = ["PROFILE=mini", "RUN=mini", "MODELS_DIR=models"]
 
@@ -66,7 +66,7 @@ def controlled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         artefact(Path(place), {"weights": "w"})
     for name in ("base", "merged"):
         lines = "".join(json.dumps(sample) + "\n" for sample in SAMPLES)
-        artefact(measure.answers_dir(Path("out/r"), name), {measure.SAMPLES: lines})
+        artefact(evaluations.answers_dir(Path("out/r"), name), {evaluations.SAMPLES: lines})
     for name in ("merged", "nvfp4"):
         judge(name, "no_change")
     return tmp_path
@@ -90,7 +90,7 @@ def test_other_weights_another_answer_and_a_gate_that_moves_are_each_named(contr
     artefact(Path("models/r/merged"), {"weights": "v"})
     changed = [*SAMPLES[:3], SAMPLES[3] | {"message": {"content": "y"}}]
     lines = "".join(json.dumps(sample) + "\n" for sample in changed)
-    artefact(measure.answers_dir(Path("out/r"), "merged"), {measure.SAMPLES: lines})
+    artefact(evaluations.answers_dir(Path("out/r"), "merged"), {evaluations.SAMPLES: lines})
     judge("nvfp4", "worse")
     with pytest.raises(Refused) as caught:
         run()

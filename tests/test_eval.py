@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from core import artifacts, chat, verdicts
-from eval import measure
+from eval import evaluations, held_out
 from eval.outcomes import counts, outcomes
 from tests.model_server import echo, serve
 from tests.test_tool_calls_gate import GOLD, row
@@ -19,9 +19,9 @@ from tests.test_tool_calls_gate import GOLD, row
 
 def test_a_limit_takes_the_same_rows_in_any_order():
     rows = [replace(row([chat.user("x"), GOLD]), id=f"r-{i:03}", bucket=f"b{i % 3}") for i in range(30)]
-    kept = measure.limited(random.Random(100).sample(rows, 30), 4)
+    kept = held_out.limited(random.Random(100).sample(rows, 30), 4)
     assert [one.id for one in kept] == [f"r-{i:03}" for i in range(12)]
-    assert len(measure.limited(rows, 0)) == 30
+    assert len(held_out.limited(rows, 0)) == 30
 
 
 LIVE = "two-live-tasks.yaml"
@@ -75,7 +75,7 @@ def test_both_checkpoints_are_measured_on_every_held_out_row(evaluated: Path):
     rows = {one.id: one for one in chat.read_rows(evaluated / "data/mini/dataset/eval.jsonl")}
     asked = sorted(one.id for one in rows.values() if one.bucket != "general")
     for name in ("base", "merged"):
-        found = measure.samples(evaluated / "out/mini", name)
+        found = evaluations.samples(evaluated / "out/mini", name)
         by_kind = {kind: [s for s in found if s["kind"] == kind] for kind in {s["kind"] for s in found}}
         assert sorted(s["id"] for s in by_kind.pop("loss")) == sorted(rows)
         again = by_kind.pop("thinking_off")
@@ -149,7 +149,7 @@ def test_nvfp4_is_measured_by_its_own_copy_alone(evaluated: Path):
     done = suite(evaluated, "CHECKPOINT=nvfp4")
     assert done.returncode in (0, 1), done.stderr
     found = {
-        name: outcomes(measure.samples(evaluated / "out/mini", name), held_out=())
+        name: outcomes(evaluations.samples(evaluated / "out/mini", name), held_out=())
         for name in ("merged", "nvfp4")
     }
     assert found["nvfp4"] == found["merged"]

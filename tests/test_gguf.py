@@ -151,8 +151,8 @@ def test_q4_k_m_without_llama_cpp_names_what_builds_it(
 def test_eval_judges_formality_and_chat_answers(
     merged: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = ["EVAL_LIMIT=4", "HELD_OUT_SKILLS=", "MCP_CONFIG=examples/mcp.json", "FORCE=", "CHECKPOINT=merged"]
-    code = suite.main([*merged, *asked])
+    asked = ["EVAL_LIMIT=4", "HELD_OUT_SKILLS=", "MCP_CONFIG=examples/mcp.json", "FORCE="]
+    code = suite.main([*merged, *asked, "CHECKPOINT=merged"])
     verdict = json.loads(Path("out/r/verdict/merged/verdict.json").read_text(encoding="utf-8"))
     assert set(verdict["gates"]) == {"formality", "general", "loss"}
     assert verdict["gates"]["formality"]["merged"]["formal"]["n"] == 4

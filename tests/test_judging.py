@@ -18,7 +18,7 @@ from core.chat import Row
 from core.endpoint import Answer
 from core.errors import UserError
 from core.settings import EvalSettings
-from eval import judging, measure
+from eval import evaluations, held_out, judging, measure
 from eval.calibration import Fixture
 from eval.models.weights import Weights
 from eval.outcomes import Sample, outcomes
@@ -270,7 +270,7 @@ class Desk:
             )  # fmt: skip
             measure.answers("base", settings.base_dir, "base", Weights(settings.base_dir, "x"), settings)
             assert judge or not teacher.asked
-        return measure.samples(settings.out_dir, "base")
+        return evaluations.samples(settings.out_dir, "base")
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -342,7 +342,7 @@ def test_fixtures_are_an_input_where_there_is_a_judge(desk: Desk) -> None:
     path = desk.place / "skills" / REVIEW / "calibration.yaml"
     digests = []
     for _ in range(2):
-        digests.append([measure.rules_input(desk.rows, calibrations=on)["sha256"] for on in (False, True)])
+        digests.append([held_out.rules_input(desk.rows, calibrations=on)["sha256"] for on in (False, True)])
         path.write_text(path.read_text(encoding="utf-8") + "# more\n", encoding="utf-8")
     (off, on), (off_after, on_after) = digests
     assert off == off_after

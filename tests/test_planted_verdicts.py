@@ -18,7 +18,8 @@ from tests.planted_models import CALL, Planted, hold, turns
 
 GATES = {"tool_calls": Gate(threshold=0.8, delta=0.02), "skills": Gate(threshold=0.8, delta=0.02)}
 MANY = rows("eval", 120)
-WHOLE = [row for row in MANY if row.skill == "crear-rama"][:20] + [r for r in MANY if r.skill != "crear-rama"][:12]
+WHOLE = [row for row in MANY if row.skill == "crear-rama"][:20]
+WHOLE += [row for row in MANY if row.skill != "crear-rama"][:12]
 SINGLE = turns(80)
 TALK = chat.say("De nada.", think="Thanks.")
 Model = Callable[[Question], Message]

@@ -15,7 +15,7 @@ from core.chat import Row
 from core.errors import UserError
 from core.settings import ReportSettings
 from core.verdicts import IMPROVES
-from eval import measure, outcomes, report, stats, verdict
+from eval import evaluations, outcomes, report, stats, verdict
 from eval.reporting import facts, markdown, page
 from eval.stats import Rate
 from tests import evaluated
@@ -80,7 +80,7 @@ def test_every_number_of_the_json_stands_on_the_page_and_in_the_markdown(run: Ru
         assert one in html.text
         assert one in text.text
     for name in ("base", "merged", "nvfp4"):
-        counts = artifacts.require(measure.answers_dir(OUT, name), "eval")["counts"]
+        counts = artifacts.require(evaluations.answers_dir(OUT, name), "eval")["counts"]
         for kind in ("steps", "faults", "by_skill", "rules"):
             for one in counts[kind].values():
                 if one["k"]:
@@ -88,7 +88,8 @@ def test_every_number_of_the_json_stands_on_the_page_and_in_the_markdown(run: Ru
                     assert f"{shown(one)} ({one['k']} of {one['n']})" in text.text
     assert "Requests near a skill that rightly leave it alone" in html.text
     assert len(re.findall(r"\b3 of 4\b", html.text)) == 2 * len(evaluated.SKILLS)
-    for name, path in (("train", OUT / "adapter"), ("eval-merged-loss", measure.losses_dir(OUT, "merged"))):
+    losses = evaluations.losses_dir(OUT, "merged")
+    for name, path in (("train", OUT / "adapter"), ("eval-merged-loss", losses)):
         manifest = artifacts.require(path, "all")
         assert found["stages"][name] == {key: manifest[key] for key in ("seconds", "peak_mb")}
         assert artifacts.digest(manifest)[:12] in html.text
@@ -189,7 +190,7 @@ def test_without_live_tasks_the_report_says_so(run: Run, monkeypatch: pytest.Mon
 
 def test_who_judged_with_what_settings_seeds_and_versions(run: Run):
     _, html, text = reports(run)
-    versions = artifacts.require(measure.answers_dir(OUT, "merged"), "eval")["versions"]
+    versions = artifacts.require(evaluations.answers_dir(OUT, "merged"), "eval")["versions"]
     for one in ("core/toolcalls.py", "transformers", *versions, *versions.values()):
         assert one in html.text
         assert one in text.text
@@ -259,9 +260,9 @@ def test_an_old_verdict_is_refused(run: Run):
 
 
 def test_a_verdict_on_earlier_measurements_is_refused(run: Run):
-    path = measure.losses_dir(OUT, "base")
+    path = evaluations.losses_dir(OUT, "base")
     manifest = artifacts.require(path, "eval")
-    artefact(path, "evaluation", {measure.SAMPLES: ""}, inputs=manifest["inputs"])
+    artefact(path, "evaluation", {evaluations.SAMPLES: ""}, inputs=manifest["inputs"])
     with pytest.raises(UserError, match=r"of earlier measurements: make eval$"):
         reports(run)
 

@@ -12,7 +12,7 @@ from core.errors import UserError
 from core.profile import Data
 from core.settings import RunSettings
 from core.verdicts import Verdict
-from eval import measure
+from eval import evaluations
 from eval.outcomes import Sample
 from eval.reporting.words import CHECKPOINTS
 
@@ -87,7 +87,7 @@ def collect(settings: RunSettings) -> Facts:
         judged=judged,
         checkpoint=name,
         missing=missing,
-        samples={one: measure.samples(settings.out_dir, one) for one in compared},
+        samples={one: evaluations.samples(settings.out_dir, one) for one in compared},
         rows={row.id: row for row in chat.read_rows(settings.data_dir / "dataset" / "eval.jsonl")},
         steps=steps,
         evaluations=_evaluations(settings.out_dir / "metrics.jsonl", steps),
@@ -127,14 +127,14 @@ def stages_of(settings: RunSettings) -> Iterator[tuple[str, tuple[Path, Manifest
         "dataset": settings.data_dir / "dataset",
         "train": settings.out_dir / "adapter",
         "merge": settings.merged_dir,
-        "eval-base": measure.answers_dir(settings.out_dir, "base"),
-        "eval-base-loss": measure.losses_dir(settings.out_dir, "base"),
-        "eval-merged": measure.answers_dir(settings.out_dir, "merged"),
-        "eval-merged-loss": measure.losses_dir(settings.out_dir, "merged"),
+        "eval-base": evaluations.answers_dir(settings.out_dir, "base"),
+        "eval-base-loss": evaluations.losses_dir(settings.out_dir, "base"),
+        "eval-merged": evaluations.answers_dir(settings.out_dir, "merged"),
+        "eval-merged-loss": evaluations.losses_dir(settings.out_dir, "merged"),
         "quantize": settings.nvfp4_dir,
         "dequantize": settings.dequantized_dir,
-        "eval-nvfp4": measure.answers_dir(settings.out_dir, "nvfp4"),
-        "eval-nvfp4-loss": measure.losses_dir(settings.out_dir, "nvfp4"),
+        "eval-nvfp4": evaluations.answers_dir(settings.out_dir, "nvfp4"),
+        "eval-nvfp4-loss": evaluations.losses_dir(settings.out_dir, "nvfp4"),
     }
     for name, path in places.items():
         manifest = artifacts.read_manifest(path)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from core import artifacts
-from eval import measure
+from eval import evaluations
 from tests.serving import server
 from tests.test_eval import LIVE, TASKS, WORDS
 
@@ -40,10 +40,10 @@ def test_a_served_checkpoint_is_judged_by_its_server_s_own_parser(project: Path,
     )  # fmt: skip
     log = where / "out/mini/eval/serve.log"
     assert done.returncode == 0, done.stdout + done.stderr + (log.read_text()[-3000:] if log.exists() else "")
-    made = artifacts.require(measure.answers_dir(where / "out/mini", "merged"), "eval")
+    made = artifacts.require(evaluations.answers_dir(where / "out/mini", "merged"), "eval")
     assert made["backend"]["parser"] == "the server's own"
     assert made["backend"]["name"].endswith(", served")
-    base, merged = (measure.samples(where / "out/mini", name) for name in ("base", "merged"))
+    base, merged = (evaluations.samples(where / "out/mini", name) for name in ("base", "merged"))
     assert sorted((s["kind"], s["id"]) for s in merged) == sorted((s["kind"], s["id"]) for s in base)
     turns = [sample["message"] for sample in merged if sample["kind"] == "tool_calls" and sample["due"]]
     called = [message for message in turns if message.get("tool_calls")]
