@@ -1,5 +1,8 @@
 """Adapters and bases for the tests of the merge, and PEFT's own merge beside ours."""
 
+import copy
+import functools
+import hashlib
 import json
 import os
 import re
@@ -80,16 +83,28 @@ def hand_made(change: Callable[[dict[str, Any], dict[str, Any]], Any] | None = N
         save_adapter(draft.path, tensors, config)
 
 
+def base_model(text_only: bool = False) -> Any:
+    """A model of the base that the test may change; the same base is read once for all tests."""
+    shard_bytes = files(BASE, ".safetensors")
+    digest = hashlib.sha256(b"".join(shard_bytes[name] for name in sorted(shard_bytes))).hexdigest()
+    return copy.deepcopy(_loaded(digest, text_only))
+
+
+@functools.lru_cache(maxsize=len(BASES) * 2)
+def _loaded(digest: str, text_only: bool) -> Any:
+    from transformers import Qwen3_5MoeForCausalLM, Qwen3_5MoeForConditionalGeneration
+
+    return (Qwen3_5MoeForCausalLM if text_only else Qwen3_5MoeForConditionalGeneration).from_pretrained(BASE)
+
+
 def peft_model(text_only: bool = False, dtype: str = "float32", **options: Any) -> Any:
     """PEFT's model of the base with an adapter whose every trained value is random."""
     import torch
     from peft import LoraConfig, get_peft_model
-    from transformers import Qwen3_5MoeForCausalLM, Qwen3_5MoeForConditionalGeneration
 
-    model_class = Qwen3_5MoeForCausalLM if text_only else Qwen3_5MoeForConditionalGeneration
     fields: dict[str, Any] = {"r": 3, "lora_alpha": 6} | options
     config = LoraConfig(**fields)
-    model = get_peft_model(model_class.from_pretrained(BASE), config)
+    model = get_peft_model(base_model(text_only), config)
     generator = torch.Generator().manual_seed(8)
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:

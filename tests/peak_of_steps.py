@@ -1,4 +1,4 @@
-"""Trains three steps of equally long rows on the tiny model; prints the predicted and the measured peak."""
+"""Trains some steps of rows of many lengths on the tiny model; prints the predicted and the measured peak."""
 
 import json
 import random
@@ -13,11 +13,11 @@ from trainer.learning import order
 from trainer.learning.samples import Sample
 from trainer.planning import memory, plan
 
-STEPS = 3
+STEPS = 20
 
 
 def main() -> None:
-    """`<models> <scratch> <rows a step> <tokens a row>`."""
+    """`<models> <scratch> <rows a step> <tokens of the longest row>`."""
     models, scratch, batch, length = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     words = ["PROFILE=tiny", "RUN=peak", f"MODELS_DIR={models}", "TRAIN_SEED=100", "EPOCHS=1", "EVAL_STEPS=0"]
     settings = config.parse(TrainSettings, [*words, f"BATCH_SIZE={batch}", f"MAX_LENGTH={length}"])
@@ -31,9 +31,12 @@ def main() -> None:
     backend = backends.module("plain")
     model, tokenizer = backend.load(job)
     rng = random.Random(100)
-    rows = [[rng.randrange(1000) for _ in range(length)] for _ in range(STEPS * batch)]
-    half = length // 2
-    samples = [Sample(ids, [-100] * half + ids[half:], str(i), "made") for i, ids in enumerate(rows)]
+    lengths = [length] * batch + [rng.randint(length // 4, length) for _ in range((STEPS - 1) * batch)]
+    rows = [[rng.randrange(1000) for _ in range(count)] for count in lengths]
+    samples = [
+        Sample(ids, [-100] * (len(ids) // 2) + ids[len(ids) // 2 :], str(i), "made")
+        for i, ids in enumerate(rows)
+    ]
     backend.fit(model, tokenizer, samples, job)
     said = memory.estimate(
         settings,

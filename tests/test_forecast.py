@@ -9,7 +9,7 @@ from core.errors import DONE, NEGATIVE, UserError
 from core.settings import TrainSettings
 from trainer import plan_stage, train
 from trainer.learning import samples
-from trainer.planning import forecast
+from trainer.planning import forecast, memory
 from trainer.running import preparation
 
 TOKENS = {"samples": 100, "all": 20_000, "longest": 500}
@@ -64,11 +64,24 @@ def test_the_time_comes_from_the_last_dry_run(words, tmp_path, capsys):
     assert "1:20 at 500 tokens/s" in capsys.readouterr().out
 
 
-def test_more_rows_a_device_step_take_more_memory_and_accumulation_does_not(words):
+def test_more_rows_a_device_step_take_more_memory_and_accumulation_does_not(words, monkeypatch):
+    monkeypatch.setattr(forecast.room, "place", lambda: "gpu")
     peak = made(words).estimate.peak
     assert made([*words, "BATCH_SIZE=16"]).estimate.peak > peak
     assert made([*words, "ACCUMULATE=4"]).estimate.peak == peak
     assert made([*words, "OPTIMIZER=adamw_8bit"]).estimate.adapter < made(words).estimate.adapter
+
+
+def test_a_cpu_takes_a_step_of_many_tokens_in_parts(words, monkeypatch):
+    monkeypatch.setattr(forecast.room, "place", lambda: "cpu")
+    most = memory.AT_ONCE["cpu"]
+    assert most
+    peak = made(words).estimate.peak
+    assert most < 8 * TOKENS["longest"]
+    assert made([*words, "BATCH_SIZE=16"]).estimate.peak == peak
+    assert made([*words, "BATCH_SIZE=2"]).estimate.peak < peak
+    settings = config.parse(TrainSettings, words)
+    assert preparation.task(settings, words, "plain", settings.out_dir, settings.out_dir).tokens == most
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Somebody else's adapter onto somebody else's checkpoint: BASE, ADAPTER, MERGED."""
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -21,12 +22,21 @@ WORDS = [*PLACE, "BASE=models/tiny", "ADAPTER=theirs", "MERGED=new/merged"]
 BASE, ADAPTER, MERGED = Path("models/tiny"), Path("theirs"), Path("new/merged")
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a base without a manifest, and PEFT's adapter on its attention."""
+    place = tmp_path_factory.mktemp("alone")
+    with contextlib.chdir(place):
+        tiny_model.make(BASE)
+        peft_model(target_modules=ATTENTION, text_only=True).save_pretrained(str(ADAPTER))
+    return place
+
+
 @pytest.fixture(autouse=True)
-def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A base without a manifest, and PEFT's adapter on its attention."""
+def base(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working directory with copies of both."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    tiny_model.make(BASE)
-    peft_model(target_modules=ATTENTION, text_only=True).save_pretrained(str(ADAPTER))
 
 
 def peft_config() -> dict[str, Any]:

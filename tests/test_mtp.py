@@ -24,16 +24,16 @@ class Crash(BaseException):
     """Stands for the end of the process."""
 
 
-@pytest.fixture(autouse=True, params=["sharded", "single file", "experts one by one"])
-def checkpoints(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A base, and an artefact of the same tensors without MTP."""
+@pytest.fixture(scope="module", params=["sharded", "single file", "experts one by one"])
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a base, and an artefact of the same tensors without MTP."""
     from safetensors.torch import load_file
 
-    monkeypatch.chdir(tmp_path)
-    tiny_model.make(Path("base"), single_experts=request.param == "experts one by one")
-    tensors = {n: t for f in shards.shard_files(Path("base")) for n, t in load_file(f).items()}
+    place = tmp_path_factory.mktemp("mtp")
+    tiny_model.make(place / "base", single_experts=request.param == "experts one by one")
+    tensors = {n: t for f in shards.shard_files(place / "base") for n, t in load_file(f).items()}
     kept = {name: tensor for name, tensor in tensors.items() if not name.startswith("mtp.")}
-    with artifact(LOST, "checkpoint") as draft:
+    with artifact(place / LOST, "checkpoint") as draft:
         shards.write_checkpoint(draft.path, kept, max_shard_bytes=200_000)
         if request.param == "single file":
             from safetensors.torch import save_file
@@ -41,6 +41,14 @@ def checkpoints(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pyt
             for file in draft.path.iterdir():
                 file.unlink()
             save_file(kept, draft.path / shards.SINGLE, metadata={"format": "pt"})
+    return place
+
+
+@pytest.fixture(autouse=True)
+def checkpoints(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working directory with copies of both."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
 
 
 def test_every_tensor_of_the_base_is_back() -> None:

@@ -26,6 +26,8 @@ class Task:
     """Rows a device step: BATCH_SIZE, or less where that did not fit."""
     accumulate: int
     """Device steps an optimiser step."""
+    tokens: int | None = None
+    """Tokens a device step at the most, padding included, where one row is not longer; None: any."""
     steps: int = 0
     """Optimiser steps of a dry run; 0 trains wholly."""
     node: int = 0
@@ -69,6 +71,8 @@ class Job:
     """Rows a device step: settings.batch_size (which alone decides the row order), or less to fit."""
     accumulate: int
     """Device steps an optimiser step; batch * accumulate stays the same."""
+    tokens: int | None = None
+    """Tokens a device step at the most; a step of more is taken in several parts (order.tokens_at_once)."""
     steps: int = 0
     """Optimiser steps of a dry run, which needs no states; 0 trains wholly."""
 

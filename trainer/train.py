@@ -58,6 +58,7 @@ def main(words: list[str]) -> int:
             "trainable_parameters": planned.parameters,
             "device_batch": done.batch,
             "predicted_peak_mb": forecast.estimate.peak >> 20,
+            "measured_peak_mb": measured(result.counts["peak"], forecast.place) >> 20,
         }
     shutil.rmtree(states.parent, ignore_errors=True)
     peak = measured(draft.counts["peak"], forecast.place)

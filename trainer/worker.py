@@ -74,6 +74,7 @@ def _train(task: Task) -> Result:
         states=Path(task.states),
         batch=task.batch,
         accumulate=task.accumulate,
+        tokens=task.tokens,
         steps=task.steps,
     )
     rule = backends.gated_delta(task.backend, settings.max_length)

@@ -136,7 +136,8 @@ class _Loop:
         """Log the losses on held-out rows; whether training has stopped to help."""
         model, patience = self.adapted.model, self.job.settings.early_stop
         model.eval()
-        entry = {"step": self.step, **evaluation.losses(self._mean_loss, self.held_out, self.job.batch)}
+        losses = evaluation.losses(self._mean_loss, self.held_out, self.job.batch, self.job.tokens)
+        entry = {"step": self.step, **losses}
         model.train()
         self.log.append(entry)
         self.file.append(entry)

@@ -22,17 +22,22 @@ def held_out(path: Path, tokenizer: Any, max_length: int) -> dict[str, list[Samp
 
 
 def losses(
-    forward: Callable[[list[Sample]], Any], buckets: dict[str, list[Sample]], batch: int
+    forward: Callable[[list[Sample]], Any],
+    buckets: dict[str, list[Sample]],
+    batch: int,
+    most: int | None = None,
 ) -> dict[str, float]:
     """`eval_loss` over all buckets but replay, and `eval_<bucket>_loss`: nats a labelled token.
 
     `forward` gives the mean loss over the labelled tokens of some samples; it is asked in evaluation mode,
-    without gradients, in the same order each time: no random generator is drawn from.
+    without gradients, in the same order each time: no random generator is drawn from. It gets at most `batch`
+    rows at once, of at most `most` tokens (order.rows_at_once).
     """
     sums: dict[str, tuple[float, int]] = {}
     for bucket, found in buckets.items():
         total, tokens = 0.0, 0
-        for positions in order.padded(list(range(len(found))), batch):
+        rows = order.rows_at_once([len(sample.input_ids) for sample in found], batch, most)
+        for positions in order.padded(list(range(len(found))), rows):
             part = [found[i] for i in positions]
             count = sum(sample.labelled for sample in part)
             total += float(forward(part)) * count

@@ -130,7 +130,7 @@ class Loop(SFTTrainer):
         model: Any = self.model_wrapped
         model.eval()
         with torch.no_grad():
-            found = evaluation.losses(self._mean_loss, self.held_out, self.job.batch)
+            found = evaluation.losses(self._mean_loss, self.held_out, self.job.batch, self.job.tokens)
         model.train()
         self.log(found)
         history, patience = metrics.evaluations(self.state.log_history), self.job.settings.early_stop

@@ -34,6 +34,20 @@ def batch_order(lengths: list[int], *, batch: int, epochs: float, rng: random.Ra
     return arranged
 
 
+def tokens_at_once(longest: int, batch: int, most: int | None) -> int:
+    """The tokens of the largest device step, padding included: `batch` rows of `longest` tokens.
+
+    Where `most` is given, so many at the most; one row is never too long.
+    """
+    return batch * longest if most is None else min(batch * longest, max(most, longest))
+
+
+def rows_at_once(lengths: list[int], batch: int, most: int | None) -> int:
+    """How many of the rows with these lengths a device step takes, by the same law."""
+    longest = max(lengths)
+    return tokens_at_once(longest, batch, most) // longest
+
+
 def padded(step: list[int], batch: int, shares: int = 1) -> list[list[int]]:
     """A step's positions as micro-batches of at most `batch` rows, as many as a multiple of `shares`.
 

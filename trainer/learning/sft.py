@@ -78,9 +78,9 @@ def train(model: Any, tokenizer: Any, samples: list[Sample], job: Job) -> list[d
 def plan(samples: list[Sample], job: Job, processes: int = 1) -> list[list[list[int]]]:
     """For each optimiser step its micro-batches, each a list of positions in `samples`.
 
-    The rows of a step follow from the settings alone; `job.batch` and the number of processes only decide how
-    they are grouped. Packed rows need no neighbours of their length, so those steps are plainly shuffled: a
-    batch of one kind of row gives a worse gradient.
+    The rows of a step follow from the settings alone; `job.batch`, `job.tokens` and the number of processes
+    only decide how they are grouped. Packed rows need no neighbours of their length, so those steps are
+    plainly shuffled: a batch of one kind of row gives a worse gradient.
     """
     settings, lengths = job.settings, [len(sample.input_ids) for sample in samples]
     rng = random.Random(settings.train_seed)
@@ -91,9 +91,12 @@ def plan(samples: list[Sample], job: Job, processes: int = 1) -> list[list[list[
     size = job.batch * job.accumulate
     steps = [rows[i : i + size] for i in range(0, len(rows), size)][: job.steps or settings.max_steps or None]
     if settings.packing:
-        capacity = job.batch * settings.max_length
+        capacity = order.tokens_at_once(settings.max_length, job.batch, job.tokens)
         return [order.packed(step, lengths, capacity, processes) for step in steps]
-    return [order.padded(step, job.batch, processes) for step in steps]
+    return [
+        order.padded(step, order.rows_at_once([lengths[i] for i in step], job.batch, job.tokens), processes)
+        for step in steps
+    ]
 
 
 def held_out(tokenizer: Any, job: Job) -> dict[str, list[Sample]]:

@@ -12,6 +12,7 @@ from core.errors import UserError
 from core.progress import clock
 from core.settings import TrainSettings
 from trainer.checks.check import size
+from trainer.learning import order
 from trainer.planning import memory, plan
 from trainer.planning.memory import Estimate, Place
 from trainer.planning.plan import Plan
@@ -85,7 +86,7 @@ def make(settings: TrainSettings, dataset: dict[str, Any]) -> Forecast:
             tensors,
             memory.read_config(settings.base_dir),
             planned,
-            tokens=settings.batch_size * longest,
+            tokens=order.tokens_at_once(longest, settings.batch_size, memory.AT_ONCE[place]),
             place=place,
         ),
         steps=capped,

@@ -5,13 +5,13 @@
 - weights: every tensor that transformers loads (MTP tensors it leaves on the disk), in the profile's dtype.
 - adapter: weight and gradient in float32 (PEFT's autocast_adapter_dtype), AdamW's two moments of 4 bytes, or
   of 1 byte in bitsandbytes' 8-bit AdamW (arXiv 2110.02861).
-- activations: `activations` for every layer; with gradient checkpointing only every layer's input and one
-  layer's activations (arXiv 1604.06174), for the tokens of the largest device step. Norms and the gated delta
-  rule compute in float32, so 4 bytes a number.
+- activations: `activations` for every layer from the first trained one on, below which no gradient flows;
+  with gradient checkpointing only every layer's input and one layer's activations (arXiv 1604.06174), for the
+  tokens of the largest device step. Norms and the gated delta rule compute in float32, so 4 bytes a number.
 - loss: trl's chunked cross-entropy holds 256 rows of the vocabulary at a time, as logits, log-probabilities,
   their products and their gradient in float32 (trl, sft_trainer.py, _chunked_cross_entropy_loss).
-- slack and libraries are measured (docs/training.md): what an allocator holds beyond what lives, and what
-  torch, transformers, peft and trl take before a weight is loaded.
+- slack and libraries are measured (docs/training.md): what the backward pass and the allocator take beyond
+  what is kept, and what torch, transformers, peft, trl and matplotlib take, the dataset's rows among it.
 """
 
 import json
@@ -30,10 +30,12 @@ from trainer.planning.plan import Plan
 
 Place = Literal["cpu", "unified", "gpu"]
 """Where the tensors live: the system's memory, one that a GPU shares with it, or a GPU's own."""
-LIBRARIES: dict[Place, int] = {"cpu": 605_000_000, "unified": 2_500_000_000, "gpu": 600_000_000}
+LIBRARIES: dict[Place, int] = {"cpu": 700_000_000, "unified": 2_500_000_000, "gpu": 600_000_000}
 """cpu measured; the others are what CUDA's libraries and context usually take, not measured on a GB10."""
-SLACK: dict[Place, float] = {"cpu": 1.77, "unified": 1.1, "gpu": 1.1}
+SLACK: dict[Place, float] = {"cpu": 2.25, "unified": 1.1, "gpu": 1.1}
 """cpu: glibc's malloc, measured on both small models; else torch's caching allocator, expandable segments."""
+AT_ONCE: dict[Place, int | None] = {"cpu": 2048, "unified": None, "gpu": None}
+"""Tokens of a device step at the most: more take a CPU more memory and more time (docs/training.md)."""
 FLOAT = 4
 LOSS_CHUNK, LOSS_COPIES = 256, 4
 MOMENTS = {"adamw_8bit": 2}
@@ -81,7 +83,7 @@ def estimate(
     if profile.train.gradient_checkpointing:
         kept = len(layers) * text["hidden_size"] * weight_bytes + max(layers)
     else:
-        kept = sum(layers)
+        kept = sum(layers[_first_trained(settings, plan) :])
     experts = _expert_copies(settings, tensors, plan, weight_bytes)
     weights = weight_bytes * sum(math.prod(info.shape) for info in loaded)
     processes = settings.nodes * settings.nproc
@@ -127,6 +129,12 @@ def _layer_bytes(
     types = text.get("layer_types")
     kind = types[number] if types else "full_attention"
     return FLOAT * layer_floats(text, kind, inputs, settings.lora_rank)
+
+
+def _first_trained(settings: TrainSettings, plan: Plan) -> int:
+    """The lowest decoder layer that is trained; those below it keep nothing."""
+    head = f"{settings.profile.layers_prefix}."
+    return min(int(name.removeprefix(head).partition(".")[0]) for name in plan.modules)
 
 
 def _expert_copies(

@@ -17,8 +17,13 @@ from trainer.job import Task
 PORT = 29400
 """Where the machines meet on MASTER, if that names no port; torchrun's own default."""
 LOOPBACK = "127.0.0.1"
-ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "PYTORCH_ALLOC_CONF": "expandable_segments:True"}
-"""The base lies on the disk; rows of many lengths would leave holes in a GPU's memory."""
+ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "PYTORCH_ALLOC_CONF": "expandable_segments:True",
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "0",
+}
+"""The base lies on the disk. Rows of many lengths would leave holes in the memory: in a GPU's, and in a
+CPU's, where oneDNN keeps what it compiled for every length amid what each step frees (docs/training.md)."""
 
 
 def command(settings: TrainSettings, task: Task) -> list[str]:

@@ -8,8 +8,9 @@ from core.errors import UserError
 from core.settings import TrainSettings
 from trainer import backends
 from trainer.job import Task
-from trainer.planning import forecast
+from trainer.planning import forecast, memory
 from trainer.planning.forecast import Forecast
+from trainer.running import room
 
 BITS8 = "adamw_8bit"
 OPTIMIZERS = ("adamw_torch_fused", "adamw_torch", BITS8)
@@ -78,6 +79,7 @@ def task(settings: TrainSettings, words: list[str], backend: str, states: Path, 
         adapter=str(adapter),
         batch=settings.batch_size,
         accumulate=settings.accumulate,
+        tokens=memory.AT_ONCE[room.place()],
         node=settings.node_rank,
     )
 
