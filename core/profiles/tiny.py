@@ -37,7 +37,7 @@ PROFILE = Profile(
             "replay": 320,
         },
         eval_rows={
-            "mcp_calls": 200,
+            "mcp_calls": 210,
             "synonyms": 100,
             "skills": 80,
             "near_miss": 30,
