@@ -320,6 +320,7 @@ control: train ## check the whole chain with a zero adapter: it must come out as
 	$(PY) -m eval.control $(call args,PROFILE MODELS_DIR) RUN=$(RUN)-control
 
 eval-view: $(ENV) ## leaf through the evaluations' samples in the browser (Inspect's viewer, on loopback)
+	@test -d out/$(RUN)/eval/logs || { echo "error: out/$(RUN)/eval/logs is not there yet: make eval" >&2; exit 2; }
 	$(VENV)/bin/inspect view start --host 127.0.0.1 --log-dir out/$(RUN)/eval/logs
 
 ablation: $(if $(LAB),eval,$(ENV)) ## the MiniGPT lab's adapters of every RANKS and SEEDS, compared (PROFILE=minigpt)

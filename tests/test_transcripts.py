@@ -193,7 +193,7 @@ def test_no_line_whatever_stops_the_reading(data: st.DataObject) -> None:
     place[data.draw(st.sampled_from(sorted(place)))] = data.draw(ODD)
     if isinstance(line["message"], dict) and isinstance(line["message"].get("content"), list):
         for block in line["message"]["content"]:
-            if isinstance(block, dict) and data.draw(st.booleans()):
+            if isinstance(block, dict) and block and data.draw(st.booleans()):
                 block[data.draw(st.sampled_from(sorted(block)))] = data.draw(ODD)
     with tempfile.TemporaryDirectory() as folder:
         one.write(Path(folder) / "s.jsonl", ascii_only=True)

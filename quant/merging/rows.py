@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
 
 TRAIN_AGAIN = "train the adapter again, at a lower learning rate"
-BLOCK = 1 << 18  # elements of W merged at once; the C library keeps a few blocks more for each worker
+BLOCK = 1 << 17  # elements of W merged at once; the C library keeps a few blocks more for each worker
 
 
 class Loaded:
