@@ -7,8 +7,8 @@ from typing import Any
 from core import fla_trial
 from core.progress import Progress
 
-BATCH = 40
-"""Prompts that are answered together."""
+BATCH = {"cpu": 16, "cuda": 40}
+"""Prompts answered together, by device: a batch runs until its longest answer ends, which a CPU pays for."""
 
 
 def load_tokenizer(checkpoint: Path) -> Any:
@@ -73,8 +73,9 @@ def generate(
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     texts = [""] * len(prompts)
     progress = Progress(what, len(prompts))
-    for start in range(0, len(order), BATCH):
-        chosen = order[start : start + BATCH]
+    batch = BATCH[model.device.type]
+    for start in range(0, len(order), batch):
+        chosen = order[start : start + batch]
         answers = generate_batch(
             model, tokenizer, [prompts[i] for i in chosen], max_new_tokens=max_new_tokens
         )

@@ -58,7 +58,7 @@ def test_answers_in_company_are_those_alone_and_those_of_the_rendered_prompt(
     monkeypatch.setattr(generate, "generate_batch", counted)
     together = ask(LocalModel(weights), QUESTIONS)
     assert batches == [len(QUESTIONS)]
-    monkeypatch.setattr(generate, "BATCH", 4)
+    monkeypatch.setitem(generate.BATCH, "cpu", 4)
     assert ask(LocalModel(weights), QUESTIONS) == together
     assert batches[1:] == [4, 2]
     for question, message in zip(QUESTIONS, together, strict=True):

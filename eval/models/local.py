@@ -68,7 +68,8 @@ class LocalModel:
             (one for one in self._waiting if one is not first and one.tokens == first.tokens),
             key=lambda one: abs(len(one.prompt) - len(first.prompt)),
         )
-        batch = [first, *others[: generate.BATCH - 1]]
+        most = generate.BATCH[self._weights.model.device.type]
+        batch = [first, *others[: most - 1]]
         texts = await anyio.to_thread.run_sync(self._generate, batch)
         for one, text in zip(batch, texts, strict=True):
             one.text = text
