@@ -16,6 +16,8 @@ from core.settings import EvalSettings
 from eval.outcomes import Sample
 
 SAMPLES = "samples.jsonl"
+LOGS, CACHE = "logs", ".answers"
+"""Beside the evaluations: Inspect's logs of each, and the answers of one that was interrupted."""
 
 
 def answers_dir(out_dir: Path, name: str) -> Path:

@@ -20,7 +20,7 @@ from core.rules import NOT_JUDGED
 from core.settings import EvalSettings
 from eval import held_out, judging, outcomes, row_cases
 from eval.cases import Case, Found
-from eval.evaluations import SAMPLES, answers_dir, losses_dir, unless_known
+from eval.evaluations import CACHE, LOGS, SAMPLES, answers_dir, losses_dir, unless_known
 from eval.gates import loss
 from eval.inspecting import run as harness
 from eval.judging import Judge, Reader
@@ -34,8 +34,6 @@ from eval.models.serving import started
 from eval.models.weights import Weights
 from eval.outcomes import Sample
 
-LOGS, CACHE = "logs", ".answers"
-"""Beside the evaluations: Inspect's logs of each, and the answers of one that was interrupted."""
 TURN = ("tool_calls", "thinking_off", "formality")
 """Kinds of samples that are one turn of the model's."""
 
