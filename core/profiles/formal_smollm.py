@@ -18,7 +18,8 @@ DATA = Conversations(
 )
 GATES = {
     "formality": Gate(threshold=0.9, delta=0.02),
-    "general": Gate(threshold=3.0, delta=0.3),
+    # Half of the questions are Spanish: there it must unlearn to answer as plainly as their file does.
+    "general": Gate(threshold=3.0, delta=0.8),
     "loss": Gate(threshold=2.0, delta=0.02),
 }
 
