@@ -108,15 +108,19 @@ def tree_sha256(*roots: Path) -> str:
     """One sha256 over the files under some directories: their names within them, and their bytes."""
     whole = hashlib.sha256()
     for root in roots:
-        for name, file in payload(root).items():
+        for name, file in _below(root).items():
             whole.update(f"{name}\0{file_sha256(file)}\n".encode())
     return whole.hexdigest()
 
 
 def payload(path: Path) -> dict[str, Path]:
-    """The files of an artefact by relative name; its manifest and `hf download`'s notes apart."""
-    files = {p.relative_to(path).as_posix(): p for p in sorted(path.rglob("*")) if p.is_file()}
-    return {n: p for n, p in files.items() if n != MANIFEST and not n.startswith(".cache/")}
+    """The files of an artefact by relative name; its manifest and `hf download`'s notes apart.
+
+    What is built or kept inside its directory is none of it: RUN=tiny has its checkpoints in MODELS_DIR/tiny,
+    where the base tiny is.
+    """
+    inside = {folder for folder in path.rglob("*") if folder.is_dir() and _is_another_s(folder)}
+    return {name: file for name, file in _below(path).items() if inside.isdisjoint(file.parents)}
 
 
 def differences(
@@ -274,6 +278,17 @@ def _finished(draft: Draft) -> dict[str, dict[str, Any]]:
         if name not in finished and name != JOURNAL:
             file.unlink()
     return finished
+
+
+def _below(path: Path) -> dict[str, Path]:
+    """The files below a directory by relative name; a manifest of its own and `hf download`'s notes apart."""
+    files = {p.relative_to(path).as_posix(): p for p in sorted(path.rglob("*")) if p.is_file()}
+    return {n: p for n, p in files.items() if n != MANIFEST and not n.startswith(".cache/")}
+
+
+def _is_another_s(folder: Path) -> bool:
+    """Whether a folder is an artefact, finished or not."""
+    return folder.name.endswith((".partial", ".old")) or (folder / MANIFEST).exists()
 
 
 def _as_read(facts: dict[str, Any]) -> dict[str, Any]:

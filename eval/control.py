@@ -1,7 +1,7 @@
 """The second half of `make control`: did a run whose adapter is zero come out as the base?
 
-The merged checkpoint must answer as the base does, word for word, and have its losses. Quantising rounds: of
-the NVFP4 checkpoint no gate may say that it improves or is worse.
+The merged checkpoint must answer as the base does, word for word, and have its losses. Quantising rounds, and
+paired losses show that: of the NVFP4 checkpoint no gate may move by more than what it may lose.
 """
 
 import json
@@ -37,12 +37,12 @@ def main(words: list[str]) -> int:
         path = verdicts.directory(settings.out_dir, name)
         artifacts.require(path, verdicts.target(name))
         judged = json.loads((path / verdicts.FILE).read_text(encoding="utf-8"))
-        moved = {
-            gate: one["verdict"]
+        faults += [
+            f"{name}: {gate} {one['verdict']}"
             for gate, one in judged["gates"].items()
             if one["verdict"] in (IMPROVES, WORSE)
-        }
-        faults += [f"{name}: {gate} {verdict}" for gate, verdict in moved.items()]
+            and abs(one["compared"][one["decides"]]["gain"]) > one["delta"]
+        ]
     if faults:
         raise Refused("\n".join(f"control: {fault}" for fault in faults))
     print(f"control: a zero adapter gives the base: {len(base)} samples equal, no gate moves after NVFP4")

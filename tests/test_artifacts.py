@@ -344,6 +344,17 @@ def test_the_notes_of_the_download_tool_are_no_part_of_a_checkpoint(tmp_path: Pa
     assert artifacts.digest(after) == artifacts.digest(before)
 
 
+def test_what_is_kept_or_built_inside_an_artefact_is_none_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "tiny"
+    made = build(path, OLD)
+    build(path / "merged", NEW)
+    (path / "nvfp4.partial").mkdir()
+    (path / "nvfp4.partial" / "shard").write_bytes(b"half")
+    assert artifacts.payload(path).keys() == OLD.keys()
+    assert artifacts.complete(path, made)
+    assert artifacts.payload(path / "merged").keys() == NEW.keys()
+
+
 def test_a_manifest_names_the_versions_that_made_it(tmp_path: Path) -> None:
     made = build(tmp_path / "x", OLD)["versions"]
     assert made["python"] == ".".join(map(str, sys.version_info[:3]))

@@ -72,9 +72,12 @@ def controlled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def judge(name: str, verdict: str) -> None:
-    gates = json.dumps({"gates": {"tool_calls": {"verdict": verdict}, "loss": {"verdict": "no_change"}}})
-    artefact(verdicts.directory(Path("out/r"), name), {verdicts.FILE: gates})
+def judge(name: str, verdict: str, gain: float = 0.0) -> None:
+    gates = {
+        gate: {"verdict": word, "decides": "row", "delta": 0.02, "compared": {"row": {"gain": change}}}
+        for gate, word, change in (("tool_calls", verdict, gain), ("loss", "no_change", 0.0))
+    }
+    artefact(verdicts.directory(Path("out/r"), name), {verdicts.FILE: json.dumps({"gates": gates})})
 
 
 def run() -> int:
@@ -84,6 +87,8 @@ def run() -> int:
 def test_a_control_that_is_the_base_passes(controlled: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run() == DONE
     assert "4 samples equal" in capsys.readouterr().out
+    judge("nvfp4", "improves", 0.01)
+    assert run() == DONE, "rounding, which a paired test sees"
 
 
 def test_other_weights_another_answer_and_a_gate_that_moves_are_each_named(controlled: Path) -> None:
@@ -91,7 +96,7 @@ def test_other_weights_another_answer_and_a_gate_that_moves_are_each_named(contr
     changed = [*SAMPLES[:3], SAMPLES[3] | {"message": {"content": "y"}}]
     lines = "".join(json.dumps(sample) + "\n" for sample in changed)
     artefact(evaluations.answers_dir(Path("out/r"), "merged"), {evaluations.SAMPLES: lines})
-    judge("nvfp4", "worse")
+    judge("nvfp4", "worse", -0.03)
     with pytest.raises(Refused) as caught:
         run()
     assert str(caught.value).splitlines() == [
