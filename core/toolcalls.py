@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from core.chat import Tool
+from core import chat
+from core.chat import Message, Tool
 from core.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -56,6 +57,16 @@ class Reply:
     content: str
     """What is said before the first call, without surrounding whitespace."""
     calls: tuple[ToolCall, ...]
+
+    def message(self) -> Message:
+        """The turn as a server sends it."""
+        message = chat.say(self.content, think=self.reasoning or "")
+        if self.calls:
+            message["tool_calls"] = [
+                {"type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                for call in self.calls
+            ]
+        return message
 
 
 def parse(text: str, tools: Sequence[Tool]) -> Reply:

@@ -1,9 +1,10 @@
 """Text and YAML files that users write: what is wrong with one is said in one line, with its place."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from core.errors import UserError
+from core.errors import UserError, did_you_mean
 
 
 def read_text(path: Path) -> str:
@@ -40,6 +41,15 @@ def mapping(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict) or not value or not all(isinstance(key, str) for key in value):
         raise UserError(f"{where}: expected `name: value` lines, got {value!r}")
     return value
+
+
+def known(value: Any, keys: Sequence[str], where: str) -> dict[str, Any]:
+    """`value` as a mapping of no other keys than these; UserError otherwise."""
+    entry = mapping(value, where)
+    for key in entry:
+        if key not in keys:
+            raise UserError(f"{where}: unknown key {key!r}{did_you_mean(key, keys)}; have {', '.join(keys)}")
+    return entry
 
 
 def text(value: Any, where: str) -> str:

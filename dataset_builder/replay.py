@@ -196,13 +196,7 @@ def _scrubbed(answer: Answer | Refusal, sanitizer: Sanitizer) -> Answer | Refusa
 
 
 def _from_text(row: Row, text: str) -> Answer:
-    reply = toolcalls.parse(text, row.tools)
-    message = chat.say(reply.content, think=reply.reasoning or "")
-    if reply.calls:
-        message["tool_calls"] = [
-            {"type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in reply.calls
-        ]
-    return Answer(message, "stop")
+    return Answer(toolcalls.parse(text, row.tools).message(), "stop")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from core import chat
 from core.chat import Message, Row
 from core.errors import UserError, did_you_mean
 from core.rules import Rule
-from core.yaml_files import mapping, read_yaml, text
+from core.yaml_files import known, mapping, read_yaml, text
 
 SIDES = {"keeps": True, "breaks": False}
 ENTRY, STEP = ("request", *SIDES), ("call", "result")
@@ -88,11 +88,7 @@ def _trace(value: Any, where: str) -> list[Message]:
 
 
 def _entry(value: Any, where: str, *, needed: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Any]:
-    entry, allowed = mapping(value, where), (*needed, *optional)
-    for key in entry:
-        if key not in allowed:
-            hint = did_you_mean(key, allowed)
-            raise UserError(f"{where}: unknown key {key!r}{hint}; have {', '.join(allowed)}")
+    entry = known(value, (*needed, *optional), where)
     for key in needed:
         if key not in entry:
             raise UserError(f"{where}: {key} is missing; it has {', '.join(needed)}")

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scipy import special
-
 ALPHA = 0.05
 Z95 = 1.959964
 
@@ -105,6 +103,8 @@ def _mean(values: Sequence[float]) -> tuple[float, float]:
 
 def _t95(n: int) -> float:
     """How many standard errors the mean of n values may lie off (Student 1908, Biometrika 6:1)."""
+    from scipy import special
+
     return float(special.stdtrit(n - 1, 1 - ALPHA / 2)) if n > 1 else 0.0
 
 
@@ -144,6 +144,8 @@ def mcnemar(lost: int, won: int) -> float:
 
     McNemar 1947, Psychometrika 12:153, with the binomial distribution itself.
     """
+    from scipy import special
+
     return min(1.0, 2 * float(special.bdtr(min(lost, won), lost + won, 0.5)))
 
 
@@ -153,6 +155,8 @@ def _gain_of_losses(before: Sequence[float], after: Sequence[float]) -> Gain:
     It is exact for normal differences and holds in small samples, where the percentile bootstrap is too
     narrow (Hesterberg 2015, The American Statistician 69:371), and it needs no seed.
     """
+    from scipy import special
+
     n, differences = len(after), [old - new for old, new in zip(before, after, strict=True)]
     mean, error = _mean(differences)
     if not error:

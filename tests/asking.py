@@ -5,7 +5,7 @@ from typing import Any
 
 import anyio
 
-from core import chat, toolcalls
+from core import toolcalls
 from core.chat import Message, Row, Tool
 from core.render import prompt_text
 from eval import rollout
@@ -17,14 +17,7 @@ Write = Callable[[str], str]
 
 def message_of(text: str, tools: list[Tool]) -> Message:
     """Generated text as the server would send it."""
-    reply = toolcalls.parse(text, tools)
-    message = chat.say(reply.content, think=reply.reasoning or "")
-    if reply.calls:
-        message["tool_calls"] = [
-            {"type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in reply.calls
-        ]
-    return message
+    return toolcalls.parse(text, tools).message()
 
 
 def writer(write: Write, tokenizer: Any) -> Ask:

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 STAGES = ("dataset_builder", "trainer", "quant", "eval")
 HEAVY = {"torch", "transformers", "peft", "trl", "datasets", "unsloth", "mcp"}
-HEAVY |= {"llmcompressor", "compressed_tensors"}
+HEAVY |= {"llmcompressor", "compressed_tensors", "inspect_ai", "scipy"}
 LAB_MODULES = "batches finetune lora memory model pretrain qlora score".split()
 TENSOR_CODE = (
     "trainer/tiny/",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.errors import UserError, did_you_mean
-from core.yaml_files import mapping, read_yaml, text
+from core.yaml_files import known, mapping, read_yaml, text
 from dataset_builder.documents.skills import SPLITS, Skill
 from dataset_builder.schemas import ToolSchema
 from dataset_builder.talking.requests import claim_wordings, expanded, kinds, slots_in, wordings_by_split
@@ -57,13 +57,8 @@ def load_near_misses(skill: Skill, tools: Mapping[str, ToolSchema]) -> list[Near
 
 
 def _case(value: Any, skill: Skill, tools: Mapping[str, ToolSchema], where: str) -> NearMiss:
-    entry = mapping(value, where)
-    needed = CALLED if "call" in entry else SAID
-    allowed = (*needed, "values")
-    for key in entry:
-        if key not in allowed:
-            hint = did_you_mean(key, allowed)
-            raise UserError(f"{where}: unknown key {key!r}{hint}; have {', '.join(allowed)}")
+    needed = CALLED if "call" in mapping(value, where) else SAID
+    entry = known(value, (*needed, "values"), where)
     for key in needed:
         if key not in entry:
             raise UserError(f"{where}: {key} is missing; a case has {', '.join(CALLED)} or {', '.join(SAID)}")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError, did_you_mean
-from core.yaml_files import mapping, read_yaml, text
+from core.yaml_files import known, mapping, read_yaml, text
 from dataset_builder.documents import front_matter
 from dataset_builder.schemas import ToolSchema
 from dataset_builder.talking.requests import (
@@ -208,10 +208,7 @@ def _step(value: Any, where: str) -> Step:
 
 
 def _entry(value: Any, keys: tuple[str, ...], where: str) -> dict[str, Any]:
-    entry = mapping(value, where)
-    for key in entry:
-        if key not in keys:
-            raise UserError(f"{where}: unknown key {key!r}{did_you_mean(key, keys)}; have {', '.join(keys)}")
+    entry = known(value, keys, where)
     for key in keys:
         if key not in entry:
             raise UserError(f"{where}: {key} is missing; each has {', '.join(keys)}")

@@ -22,7 +22,7 @@ from typing import Any
 from core.chat import Row
 from core.errors import UserError, did_you_mean
 from core.mcp_config import read_config
-from core.yaml_files import mapping, read_yaml, text
+from core.yaml_files import known, mapping, read_yaml, text
 
 KEYS = ("id", "server", "tools", "skill", "each", "setup", "request", "check")
 NEEDED = ("id", "request", "check")
@@ -121,9 +121,7 @@ def _checked(entry: Any, where: str) -> dict[str, Any]:
     """One entry of the file with keys and types as they must be."""
     entry = dict(mapping(entry, where))
     where = f"{where} ({text(entry['id'], f'{where}: id')})" if "id" in entry else where
-    for key in entry:
-        if key not in KEYS:
-            raise UserError(f"{where}: unknown key {key!r}{did_you_mean(key, KEYS)}; have {', '.join(KEYS)}")
+    known(entry, KEYS, where)
     for key in NEEDED:
         if key not in entry:
             raise UserError(f"{where}: {key} is missing; each task has {', '.join(NEEDED)}")

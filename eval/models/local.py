@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from core import chat, generate
+from core import generate
 from core.endpoint import Answer, Question
 from core.render import prompt_text
 from eval.models import parsing
@@ -44,13 +44,7 @@ class LocalModel:
                 await self._answer_batch(asked)
         assert asked.text is not None
         reply = self._parse(parsing.after_thinking(prompt, asked.text), question.tools)
-        message = chat.say(reply.content, think=reply.reasoning or "")
-        if reply.calls:
-            message["tool_calls"] = [
-                {"type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-                for call in reply.calls
-            ]
-        return Answer(message, "stop")
+        return Answer(reply.message(), "stop")
 
     async def _settled(self) -> None:
         import anyio
