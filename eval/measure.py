@@ -57,9 +57,10 @@ def losses(name: str, checkpoint: Path, target: str, weights: Weights, settings:
 def answers(name: str, checkpoint: Path, target: str, weights: Weights, settings: EvalSettings) -> None:
     """Let `checkpoint` answer the held-out rows and do the live tasks, where that is not known.
 
-    The base's answers come from ENDPOINT where it is set, any other's from the server that SERVE_CMD starts;
-    else from `weights`. With TEACHER, its model decides the rules that no program can. Raises UserError on
-    what is missing, and on broken rules, fixtures or tasks before any weight is loaded.
+    The base's answers come from ENDPOINT where it is set; else from the server that SERVE_CMD starts, as any
+    other's, so that both are sampled alike; else from `weights`. With TEACHER, its model decides the rules
+    that no program can. Raises UserError on what is missing, and on broken rules, fixtures or tasks before any
+    weight is loaded.
     """
     rows, inputs = held_out.read(checkpoint, target, settings)
     tasks = _live(settings)
@@ -67,11 +68,13 @@ def answers(name: str, checkpoint: Path, target: str, weights: Weights, settings
     if tasks:
         for what, file in (("live", settings.live), ("servers", settings.mcp_config)):
             inputs[what] = {"path": str(file), "sha256": artifacts.file_sha256(file)}
-    asked = settings.endpoint if name == "base" else settings.serve_cmd
+    production = settings.endpoint if name == "base" else ""
+    served = "" if production else settings.serve_cmd
     recorded = {
         "EVAL_LIMIT": settings.eval_limit,
         "HELD_OUT_SKILLS": list(settings.held_out_skills),
-        "ENDPOINT" if name == "base" else "SERVE_CMD": asked,
+        "ENDPOINT": production,
+        "SERVE_CMD": served,
         "AGENT_CMD": settings.agent_cmd,
         "TEACHER": settings.teacher,
     }
@@ -82,11 +85,11 @@ def answers(name: str, checkpoint: Path, target: str, weights: Weights, settings
         judge = _judge(rows, settings)
         with contextlib.ExitStack() as stack:
             server = None
-            if asked and name == "base":
-                server = endpoint.connect(asked)
-            elif asked:
+            if production:
+                server = endpoint.connect(production)
+            elif served:
                 log, minutes = settings.out_dir / "eval" / "serve.log", settings.profile.health.minutes
-                server = stack.enter_context(started(asked, checkpoint, log, minutes))
+                server = stack.enter_context(started(served, checkpoint, log, minutes))
             digest = inputs["checkpoint"]["sha256"]
             _answer(name, rows, tasks, server or weights, judge, digest, draft, settings)
 

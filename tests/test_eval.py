@@ -14,6 +14,7 @@ from core import artifacts, chat, verdicts
 from eval import evaluations, held_out
 from eval.outcomes import counts, outcomes
 from tests.model_server import echo, serve
+from tests.test_serving import ROOT, STAND_IN
 from tests.test_tool_calls_gate import GOLD, row
 
 
@@ -168,6 +169,18 @@ def test_a_baseline_can_come_from_the_model_in_production(evaluated: Path, tmp_p
     made = manifest(where / "out/mini/eval/base")
     assert made["backend"] == {"name": "stand-in, served", "parser": "the server's own"}
     assert "tool calls" in done.stdout
+
+
+def test_serve_cmd_serves_the_base_as_well(evaluated: Path, tmp_path: Path):
+    where = tmp_path / "project"
+    shutil.copytree(evaluated, where, symlinks=True)
+    script = tmp_path / "serve.py"
+    script.write_text(STAND_IN.format(root=ROOT), encoding="utf-8")
+    command = f"{sys.executable} {script} {{checkpoint}} {{port}}"
+    done = suite(where, "CHECKPOINT=base", f"SERVE_CMD={command}", "EVAL_LIMIT=1")
+    assert done.returncode == 0, done.stderr
+    assert manifest(where / "out/mini/eval/base")["backend"]["name"] == "stand-in, served"
+    assert f"serving {(where / 'models/tiny').absolute()}" in (where / "out/mini/eval/serve.log").read_text()
 
 
 def test_an_agent_needs_a_served_model(evaluated: Path):
