@@ -59,8 +59,8 @@ def answers(name: str, checkpoint: Path, target: str, weights: Weights, settings
 
     The base's answers come from ENDPOINT where it is set; else from the server that SERVE_CMD starts, as any
     other's, so that both are sampled alike; else from `weights`. With TEACHER, its model decides the rules
-    that no program can. Raises UserError on what is missing, and on broken rules, fixtures or tasks before any
-    weight is loaded.
+    that no program can. Raises UserError on what is missing, and on broken rules, fixtures or tasks before
+    any weight is loaded.
     """
     rows, inputs = held_out.read(checkpoint, target, settings)
     tasks = _live(settings)
